@@ -1,0 +1,64 @@
+// Worker threads for loops over independent items. Items are handed out from a shared counter, so a thread that the system
+// holds up delays only the item it has; callers split work by shape and never by the number of threads.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace vireo {
+
+// Processors this process may use: the affinity mask, capped by the cgroup quota; at least 1.
+int usable_cpus();
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller, which works too; 0 takes usable_cpus().
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls work(item, thread) for every item in [0, items); thread is in [0, size()). Returns when all are done. Not
+  // reentrant; one caller at a time.
+  template <typename F>
+  void run(int64_t items, F&& work) {
+    Job job;
+    job.items = items;
+    job.context = &work;
+    job.call = [](void* context, int64_t item, int thread) {
+      (*static_cast<std::remove_reference_t<F>*>(context))(item, thread);
+    };
+    run_job(job);
+  }
+
+ private:
+  struct Job {
+    int64_t items = 0;
+    void* context = nullptr;
+    void (*call)(void*, int64_t, int) = nullptr;
+  };
+
+  void run_job(const Job& job);
+  void work_on(const Job& job, int thread);
+  void worker(int thread);
+
+  Job job_;
+  std::atomic<int64_t> next_item_{0};
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> busy_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace vireo

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+namespace vireo {
+namespace {
+
+TEST(ThreadPool, CallsEveryItemOnce) {
+  for (int threads : {1, 2, 3, 7}) {
+    ThreadPool pool(threads);
+    EXPECT_EQ(pool.size(), threads);
+    for (int64_t items : {0, 1, 2, 5, 1000}) {
+      std::vector<std::atomic<int>> hits(static_cast<size_t>(items));
+      pool.run(items, [&](int64_t i, int thread) {
+        ASSERT_GE(thread, 0);
+        ASSERT_LT(thread, threads);
+        hits[static_cast<size_t>(i)]++;
+      });
+      for (auto& h : hits) EXPECT_EQ(h.load(), 1);
+    }
+  }
+}
+
+TEST(ThreadPool, ManyShortRunsAndSleepsBetween) {
+  ThreadPool pool(3);
+  std::atomic<int64_t> sum{0};
+  for (int round = 0; round < 2000; ++round) {
+    pool.run(4, [&](int64_t i, int) { sum += i; });
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(sum.load(), 2000 * 6);
+}
+
+TEST(ThreadPool, UsableCpusIsPositive) { EXPECT_GE(usable_cpus(), 1); }
+
+}  // namespace
+}  // namespace vireo
