@@ -22,7 +22,7 @@ endfunction()
 
 vireo_library(jpeg jpeglib.h jpeg)
 vireo_library(png png.h png z)
-vireo_library(webp webp/decode.h webp)
+vireo_library(webp webp/decode.h webpdemux webp)
 vireo_library(gif gif_lib.h gif)
 vireo_library(utf8proc utf8proc.h utf8proc)
 

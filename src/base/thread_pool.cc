@@ -66,14 +66,14 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::work_on(const Job& job, int thread) {
   for (;;) {
     const int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= job.items) return;
+    if (item >= job.items || cancelled()) return;
     job.call(job.context, item, thread);
   }
 }
 
 void ThreadPool::run_job(const Job& job) {
   if (workers_.empty() || job.items <= 1) {
-    for (int64_t i = 0; i < job.items; ++i) job.call(job.context, i, 0);
+    for (int64_t i = 0; i < job.items && !cancelled(); ++i) job.call(job.context, i, 0);
     return;
   }
   job_ = job;

@@ -26,6 +26,9 @@ class ThreadPool {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
+  // Once the flag is set, the items not yet begun are skipped, in this run and in later ones. Null: never.
+  void set_cancel(const std::atomic<bool>* flag) { cancel_ = flag; }
+
   // Calls work(item, thread) for every item in [0, items); thread is in [0, size()). Returns when all are done. Not
   // reentrant; one caller at a time.
   template <typename F>
@@ -50,7 +53,10 @@ class ThreadPool {
   void work_on(const Job& job, int thread);
   void worker(int thread);
 
+  bool cancelled() const { return cancel_ && cancel_->load(std::memory_order_relaxed); }
+
   Job job_;
+  const std::atomic<bool>* cancel_ = nullptr;
   std::atomic<int64_t> next_item_{0};
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> busy_{0};

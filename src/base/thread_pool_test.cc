@@ -35,6 +35,22 @@ TEST(ThreadPool, ManyShortRunsAndSleepsBetween) {
   EXPECT_EQ(sum.load(), 2000 * 6);
 }
 
+TEST(ThreadPool, SkipsItemsOnceCancelled) {
+  for (int threads : {1, 3}) {
+    ThreadPool pool(threads);
+    std::atomic<bool> cancel{false};
+    pool.set_cancel(&cancel);
+    std::atomic<int64_t> done{0};
+    pool.run(100000, [&](int64_t, int) {
+      if (++done == 10) cancel = true;
+    });
+    EXPECT_LT(done.load(), 20);
+    cancel = false;
+    pool.run(5, [&](int64_t, int) { ++done; });
+    EXPECT_GE(done.load(), 15);
+  }
+}
+
 TEST(ThreadPool, UsableCpusIsPositive) { EXPECT_GE(usable_cpus(), 1); }
 
 }  // namespace

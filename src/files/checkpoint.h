@@ -1,6 +1,5 @@
-// A Hugging Face checkpoint folder as a set of named tensors and JSON files, whatever its sharding and whichever of
-// the known name spellings it uses.
-// SPDX-License-Identifier: Apache-2.0
+// A Hugging Face checkpoint folder as a set of named tensors and JSON files, whatever its sharding and
+// whichever of the known name spellings it uses. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <filesystem>
@@ -17,18 +16,18 @@ namespace vireo {
 
 class Checkpoint {
  public:
-  // `folder` holds config.json and either model.safetensors or the shards that model.safetensors.index.json names.
-  // Every shard named by the index must exist, every tensor of the weight map must be in the shard it names, and no
-  // tensor may occur twice. Throws Error naming the file.
+  // `folder` holds config.json and either model.safetensors or the shards that model.safetensors.index.json
+  // names. Every shard named by the index must exist, every tensor of the weight map must be in the shard it
+  // names, and no tensor may occur twice. Throws Error naming the file.
   static Checkpoint open(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
 
-  // Names are the published ones ("model.language_model.layers.0.mlp.down_proj.weight"), also where the files spell
-  // them otherwise. Null when absent.
+  // Names are the published ones ("model.language_model.layers.0.mlp.down_proj.weight"), also where the files
+  // spell them otherwise. Null when absent.
   const HostTensor* find(std::string_view name) const;
-  // Throws Error naming the tensor, the file and both values when the tensor is absent, its shape differs or its
-  // dtype is not BF16.
+  // Throws Error naming the tensor, the file and both values when the tensor is absent, its shape differs or
+  // its dtype is not BF16.
   const HostTensor& get(std::string_view name, const std::vector<int64_t>& shape) const;
 
   // All tensors, file by file, in the order of their data.

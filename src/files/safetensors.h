@@ -1,6 +1,6 @@
-// One safetensors file, mapped read-only and checked whole before use. The header is untrusted: its length, JSON,
-// names, dtypes, shapes and offsets are all verified, so a HostTensor handed out always lies inside the mapping.
-// Format: 8 bytes little-endian header length, a JSON header, raw little-endian data.
+// One safetensors file, mapped read-only and checked whole before use. The header is untrusted: its length,
+// JSON, names, dtypes, shapes and offsets are all verified, so a HostTensor handed out always lies inside the
+// mapping. Format: 8 bytes little-endian header length, a JSON header, raw little-endian data.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,8 +16,8 @@ class MappedFile;
 
 class SafetensorsFile {
  public:
-  // Throws Error (kNotFound, kInput) naming the file and what is wrong with it; LFS pointers and files cut short by an
-  // interrupted download are named as such.
+  // Throws Error (kNotFound, kInput) naming the file and what is wrong with it; LFS pointers and files cut
+  // short by an interrupted download are named as such.
   static SafetensorsFile open(const std::filesystem::path& path);
   SafetensorsFile(SafetensorsFile&&) noexcept;
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;

@@ -74,9 +74,9 @@ struct GenerationDefaults {
   double repetition_penalty = 1.0;
 };
 
-// Throws Error naming the file, the key and both values: a missing config, an unknown model_type (with the list of known
-// ones), a quantization_config, head_dim or mrope_section absent in both spellings, rope types that are not built, sizes that
-// contradict each other or are absurd.
+// Throws Error naming the file, the key and both values: a missing config, an unknown model_type (with the
+// list of known ones), a quantization_config, head_dim or mrope_section absent in both spellings, rope types
+// that are not built, sizes that contradict each other or are absurd.
 ModelConfig load_model_config(const std::filesystem::path& folder);
 GenerationDefaults load_generation_defaults(const std::filesystem::path& folder);
 

@@ -1,7 +1,6 @@
-// Chat messages to the pieces of a prompt. The two published Qwen3-VL templates (Instruct, Thinking) and the plain one of
-// small checkpoints are rendered natively, so that what a user typed keeps its provenance and can never become a
-// special token.
-// SPDX-License-Identifier: Apache-2.0
+// Chat messages to the pieces of a prompt. The two published Qwen3-VL templates (Instruct, Thinking) and the
+// plain one of small checkpoints are rendered natively, so that what a user typed keeps its provenance and
+// can never become a special token. SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <filesystem>
@@ -38,23 +37,26 @@ struct ChatOptions {
   bool add_vision_id = false;
 };
 
-// A stretch of the prompt: text with the added tokens it may contain, or the place of the n-th image or video (in order
-// of appearance; images and videos are counted separately). A kVideo mark stands for the whole
-// <|vision_start|><|video_pad|><|vision_end|>; a kImage mark for the <|image_pad|> between its two brackets, which are
-// text pieces of their own.
+// A stretch of the prompt: text with the added tokens it may contain, or the place of the n-th image or video
+// (in order of appearance; images and videos are counted separately). A kVideo mark stands for the whole
+// <|vision_start|><|video_pad|><|vision_end|>; a kImage mark for the <|image_pad|> between its two brackets,
+// which are text pieces of their own.
 struct PromptPiece {
   enum class Kind { kText, kImage, kVideo };
   Kind kind = Kind::kText;
   Tokenizer::Piece text;
+  // Of this image or video, from 0 over all messages; the numbers of media that the template drops do not
+  // appear.
+  int index = 0;
 };
 
 class ChatTemplate {
  public:
   enum class Style { kInstruct, kThinking, kPlain };
 
-  // Looks for chat_template.jinja, chat_template.json, then tokenizer_config.json's chat_template (a string, or a list of
-  // {name, template} with one named "default"), and recognises the style. An unknown template is taken as the nearest
-  // style and note() says so; no template at all is kInstruct with a note.
+  // Looks for chat_template.jinja, chat_template.json, then tokenizer_config.json's chat_template (a string,
+  // or a list of {name, template} with one named "default"), and recognises the style. An unknown template is
+  // taken as the nearest style and note() says so; no template at all is kInstruct with a note.
   static ChatTemplate load(const std::filesystem::path& folder);
   explicit ChatTemplate(Style style) : style_(style) {}
 
@@ -62,7 +64,8 @@ class ChatTemplate {
   const char* style_name() const;
   const std::string& note() const { return note_; }  // empty when the template is a known one
 
-  // Throws Error(kInput) for an unknown role, naming it and the message's index; kPlain refuses tools and tool messages.
+  // Throws Error(kInput) for an unknown role, naming it and the message's index; kPlain refuses tools and
+  // tool messages.
   std::vector<PromptPiece> render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const;
 
  private:

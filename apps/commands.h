@@ -1,0 +1,23 @@
+// The subcommands: each adds its options to the program and runs.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "vireo/vireo.h"
+
+namespace vireo::app {
+
+// What main runs after parsing; the exit code.
+using Action = std::function<int()>;
+
+// The options of Engine::load, the same for every subcommand that loads a model.
+void add_engine_options(CLI::App& command, Options& options);
+
+void add_run(CLI::App& app, Action& action);
+void add_inspect(CLI::App& app, Action& action);
+void add_doctor(CLI::App& app, Action& action);
+
+}  // namespace vireo::app

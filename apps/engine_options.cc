@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <memory>
+
+#include "commands.h"
+#include "terminal.h"
+
+namespace vireo::app {
+
+void add_engine_options(CLI::App& command, Options& o) {
+  o.hub_cache = hub_cache();
+  const std::string group = "Model";
+  command.add_option("-m,--checkpoint,--model", o.checkpoint, "folder, or ORG/NAME in the local Hugging Face cache")
+      ->type_name("DIR|ORG/NAME")
+      ->group(group);
+  command.add_option("--device", o.device, "auto, cpu, reference (slow, exact), cuda:N")->capture_default_str()->group(group);
+  command.add_option("-c,--max-seq,--ctx-size,--max-model-len", o.max_seq, "tokens of prompt and answer together")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--max-pixels", o.max_pixels, "pixels per picture: auto, none (the checkpoint's own limit) or a number")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--pixels", o.pixels, "default, or reference: alpha dropped and 16-bit grey saturated as the reference does")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--weight-mode", o.weight_mode, "bf16")->capture_default_str()->group(group);
+  command.add_option("--kv-mode", o.kv_mode, "bf16")->capture_default_str()->group(group);
+  command
+      .add_option_function<std::vector<std::string>>(
+          "--wq",
+          [&o](const std::vector<std::string>& values) {
+            for (const std::string& v : values) {
+              const size_t equals = v.find('=');
+              if (equals == std::string::npos) throw CLI::ValidationError("--wq " + v, "write PROJECTION=TIER");
+              o.wq_overrides[v.substr(0, equals)] = v.substr(equals + 1);
+            }
+          },
+          "tier of one projection, e.g. lm_head=bf16 or L0.gate_up=bf16")
+      ->type_name("PROJ=TIER")
+      ->group(group);
+  command.add_flag_callback("--no-graph", [] {}, "walk the model op by op; on a CPU that is always so")->group(group);
+  command.add_option("-t,--threads", o.threads, "0: every processor this process may use")->capture_default_str()->group(group);
+  command.add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512, avx2, portable")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step")->capture_default_str()->group(group);
+  command
+      .add_flag_callback(
+          "--prefill-graph", [] { throw CLI::ValidationError("--prefill-graph", "needs a CUDA build, which this is not"); },
+          "record prefill as a CUDA graph")
+      ->group(group);
+}
+
+}  // namespace vireo::app

@@ -1,0 +1,56 @@
+// vireo: one program, a subcommand per task.
+// SPDX-License-Identifier: Apache-2.0
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "commands.h"
+#include "terminal.h"
+
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  vireo run --checkpoint models/tiny --image photo.jpg --prompt "Describe this image."
+  vireo run --checkpoint Qwen/Qwen3-VL-2B-Instruct --prompt "Hello" --stats
+  vireo inspect models/tiny
+  vireo doctor
+
+Exit codes: 0 done; 1 the input or the run failed; 2 wrong usage or a refused option value; 130 and 143 on signals.)";
+
+int parse_and_run(int argc, char** argv) {
+  CLI::App app{"Vireo runs Qwen3-VL vision-language models from their stock checkpoints."};
+  app.name("vireo");
+  app.footer(kFooter);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("vireo ") + vireo::version());
+  vireo::app::Action action;
+  vireo::app::add_run(app, action);
+  vireo::app::add_inspect(app, action);
+  vireo::app::add_doctor(app, action);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    vireo::app::print_error(std::string(e.what()) + " (see vireo --help)");
+    return vireo::app::kWrongUsage;
+  }
+  return action();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_DFL);
+  try {
+    return parse_and_run(argc, argv);
+  } catch (const vireo::Error& e) {
+    vireo::app::print_error(e.what());
+    return vireo::app::exit_code(e);
+  } catch (const std::bad_alloc&) {
+    vireo::app::print_error("out of memory: free some, or lower --max-seq or --max-pixels");
+  } catch (const std::exception& e) {
+    vireo::app::print_error(std::string("unexpected error: ") + e.what());
+  }
+  return vireo::app::kFailed;
+}

@@ -1,0 +1,247 @@
+// vireo run: one question (or a file of conversations) to answers on stdout.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "commands.h"
+#include "terminal.h"
+
+namespace vireo::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct RunOptions {
+  Options engine;
+  std::vector<std::string> images;
+  std::string video, system, prompt, messages;
+  double fps = 0;
+  int max_new_tokens = 256;
+  int benchmark = 0;
+  bool json = false;
+  bool stats = false;
+  bool has_prompt = false;
+};
+
+[[noreturn]] void wrong_usage(const std::string& sentence) { throw Error(ErrorKind::kUsage, sentence); }
+
+std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Error(ErrorKind::kNotFound, fmt::format("cannot open {}: give the path of a JSON file of messages", path));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// The picture files of a folder in the order of their names.
+std::vector<Picture> frames_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().filename().string()[0] != '.') paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end());
+  if (paths.empty()) throw Error(ErrorKind::kInput, fmt::format("--video {} is an empty folder: put the frames there", folder.string()));
+  std::vector<Picture> frames;
+  for (const auto& path : paths) frames.push_back({.path = path});
+  return frames;
+}
+
+Part video_part(const RunOptions& o) {
+  Part part{.kind = Part::Kind::kVideo};
+  part.video.fps = o.fps;
+  if (std::filesystem::is_directory(o.video)) {
+    if (o.fps <= 0) wrong_usage(fmt::format("--video {} needs --fps, the frames per second of the folder's pictures", o.video));
+    part.video.frames = frames_in(o.video);
+  } else {
+    part.video.gif = Picture{.path = o.video};
+    part.video.sample = true;
+  }
+  return part;
+}
+
+Request request_of(const RunOptions& o) {
+  Request request{.max_new_tokens = o.max_new_tokens};
+  if (!o.system.empty()) request.messages.push_back({.role = "system", .content = {{.text = o.system}}});
+  Message user{.role = "user"};
+  for (const std::string& image : o.images) user.content.push_back({.kind = Part::Kind::kImage, .image = {.path = image}});
+  if (!o.video.empty()) user.content.push_back(video_part(o));
+  user.content.push_back({.text = o.prompt});
+  request.messages.push_back(std::move(user));
+  return request;
+}
+
+Json timings_json(const Answer& a) {
+  const Timings& t = a.timings;
+  return {{"media_ms", t.media_ms},   {"vision_ms", t.vision_ms},           {"prefill_ms", t.prefill_ms},
+          {"decode_ms", t.decode_ms}, {"first_token_ms", t.first_token_ms}, {"total_ms", t.total_ms}};
+}
+
+Json answer_json(const Answer& a) {
+  Json j = {{"text", a.text},
+            {"prompt_tokens", a.prompt_tokens},
+            {"image_tokens", a.image_tokens},
+            {"completion_tokens", a.completion_tokens},
+            {"finish_reason", a.finish_reason},
+            {"timings", timings_json(a)}};
+  if (!a.notes.empty()) j["notes"] = a.notes;
+  return j;
+}
+
+void print_stats(const Engine& engine, const Answer& a) {
+  const Timings& t = a.timings;
+  const int steps = a.completion_tokens - 1;
+  std::string text = fmt::format("{}, {} weights {:.0f} MB, loaded in {:.0f} ms\n", engine.info().model_type, engine.info().device,
+                                 static_cast<double>(engine.info().weight_bytes) / 1e6, engine.info().load_ms);
+  text += fmt::format("prompt   {} tokens, {} of them of pictures ({} patches)\n", a.prompt_tokens, a.image_tokens, a.patches);
+  text += fmt::format("pictures {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, first token after {:.1f} ms\n", t.media_ms,
+                      t.vision_ms, t.prefill_ms, t.first_token_ms);
+  text += fmt::format("decode   {} tokens in {:.1f} ms", a.completion_tokens, t.decode_ms);
+  if (steps > 0 && t.decode_ms > 0) text += fmt::format(" ({:.1f} tokens/s)", steps * 1000.0 / t.decode_ms);
+  std::fprintf(stderr, "%s\n", dim(text + ", finished by " + a.finish_reason).c_str());
+}
+
+void print_json(const Json& j) {
+  std::cout << j.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n' << std::flush;
+}
+
+void answer_one(Engine& engine, const RunOptions& o, const Request& request) {
+  const bool stream = !o.json;
+  const Answer a = engine.generate(request, [&](std::string_view text) {
+    if (stream) std::cout << text << std::flush;
+    return true;
+  });
+  if (stream) std::cout << std::endl;
+  for (const std::string& note : a.notes) print_note(note);
+  if (o.json) print_json(answer_json(a));
+  if (o.stats) print_stats(engine, a);
+}
+
+// One conversation a line; a bad line gives an error object (or a line on stderr) and the rest goes on.
+int answer_lines(Engine& engine, const RunOptions& o, const std::string& text, const SignalGuard& signals) {
+  const auto folder = std::filesystem::absolute(o.messages).parent_path();
+  int code = kDone;
+  size_t line_number = 0;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    ++line_number;
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
+    try {
+      Request request = parse_messages(line, folder);
+      request.max_new_tokens = std::min(request.max_new_tokens, o.max_new_tokens);
+      answer_one(engine, o, request);
+    } catch (const Error& e) {
+      if (signals.exit_code() != 0) return signals.exit_code();
+      code = kFailed;
+      if (o.json) {
+        print_json({{"error", {{"kind", kind_name(e.kind())}, {"message", e.what()}, {"line", line_number}}}});
+      } else {
+        print_error(fmt::format("{} line {}: {}", o.messages, line_number, e.what()));
+      }
+    }
+  }
+  return code;
+}
+
+// Contract of --benchmark N: one cold answer, then warm ones; N decode steps, all forced.
+void benchmark(Engine& engine, const RunOptions& o, Request request) {
+  constexpr int kRuns = 5;
+  request.max_new_tokens = o.benchmark;
+  request.ignore_eos = true;
+  const Answer cold = engine.generate(request);
+  std::vector<double> first, prefill;
+  double best = 0;
+  for (int i = 0; i < kRuns; ++i) {
+    const Answer a = engine.generate(request);
+    first.push_back(a.timings.first_token_ms);
+    prefill.push_back(a.timings.vision_ms + a.timings.prefill_ms);
+    if (a.timings.decode_ms > 0) best = std::max(best, (a.completion_tokens - 1) * 1000.0 / a.timings.decode_ms);
+  }
+  std::sort(first.begin(), first.end());
+  std::sort(prefill.begin(), prefill.end());
+  const Json j = {{"device", engine.info().device},
+                  {"vision_patches", cold.patches},
+                  {"prompt_tokens", cold.prompt_tokens},
+                  {"load_ms", engine.info().load_ms},
+                  {"cold_first_token_ms", engine.info().load_ms + cold.timings.first_token_ms},
+                  {"warm_first_token_ms_p50", first[kRuns / 2]},
+                  {"prefill_ms_p50", prefill[kRuns / 2]},
+                  {"decode_tokens_per_s_best", best},
+                  {"decode_steps", o.benchmark - 1},
+                  {"weight_bytes", engine.info().weight_bytes}};
+  if (o.json) return print_json(j);
+  for (const auto& [key, value] : j.items()) std::cout << fmt::format("{:<26} {}\n", key, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>()) : value.is_string() ? value.get<std::string>() : value.dump());
+}
+
+void check_usage(const RunOptions& o) {
+  if (o.max_new_tokens < 1) wrong_usage(fmt::format("--max-new-tokens {} is too small: use at least 1", o.max_new_tokens));
+  if (o.benchmark < 0 || o.benchmark == 1) wrong_usage(fmt::format("--benchmark {} is too small: use at least 2 tokens", o.benchmark));
+  if (o.fps < 0) wrong_usage(fmt::format("--fps {} is not a frame rate: use a positive number", o.fps));
+  validate(o.engine);
+  if (!o.messages.empty()) {
+    if (o.has_prompt || !o.images.empty() || !o.video.empty() || !o.system.empty()) {
+      wrong_usage("--messages already holds the whole conversation: leave out --prompt, --image, --video and --system");
+    }
+    return;
+  }
+  const bool blank = o.prompt.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
+  if (!o.has_prompt) wrong_usage("nothing is asked: give --prompt TEXT, or --messages FILE");
+  if (blank) wrong_usage("--prompt is empty: ask something, e.g. --prompt \"Describe this image.\"");
+}
+
+int run(RunOptions& o) {
+  check_usage(o);
+  SignalGuard signals;
+  std::string messages_text;
+  if (!o.messages.empty()) messages_text = read_text(o.messages);
+  std::unique_ptr<Engine> engine;
+  {
+    ProgressLine progress("loading");
+    engine = Engine::load(o.engine, [&](uint64_t done, uint64_t total) { progress.show(done, total); });
+  }
+  signals.watch(engine.get());
+  try {
+    const bool lines = std::filesystem::path(o.messages).extension() == ".jsonl";
+    if (lines) return answer_lines(*engine, o, messages_text, signals);
+    Request request = o.messages.empty()
+                          ? request_of(o)
+                          : parse_messages(messages_text, std::filesystem::absolute(o.messages).parent_path());
+    request.max_new_tokens = o.max_new_tokens;
+    if (o.benchmark > 0) {
+      benchmark(*engine, o, request);
+    } else {
+      answer_one(*engine, o, request);
+    }
+  } catch (const Error& e) {
+    if (signals.exit_code() == 0) throw;
+    if (stdout_is_terminal()) std::cout << std::endl;
+  }
+  return signals.exit_code();
+}
+
+}  // namespace
+
+void add_run(CLI::App& app, Action& action) {
+  auto o = std::make_shared<RunOptions>();
+  CLI::App* c = app.add_subcommand("run", "answer a question about pictures, a clip or a text");
+  c->add_option("-p,--prompt", o->prompt, "the question")->each([o](const std::string&) { o->has_prompt = true; });
+  c->add_option("--image", o->images, "a PNG, JPEG, WebP, GIF or BMP file; any number of times")->type_name("FILE")->allow_extra_args(false);
+  c->add_option("--video", o->video, "a folder of frames (with --fps) or an animated GIF")->type_name("DIR|FILE.gif");
+  c->add_option("--fps", o->fps, "frames per second of --video");
+  c->add_option("--system", o->system, "a system message before the question");
+  c->add_option("--messages", o->messages,
+                "chat messages as JSON instead of --prompt: a list, or {\"messages\": [...]}; .jsonl: one conversation a line")
+      ->type_name("FILE");
+  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")->capture_default_str();
+  c->add_flag("--json", o->json, "one JSON object per answer");
+  c->add_flag("--stats", o->stats, "sizes and times on stderr");
+  c->add_option("--benchmark", o->benchmark, "time N forced tokens, cold and warm, instead of answering")->type_name("N");
+  add_engine_options(*c, o->engine);
+  c->callback([o, &action] { action = [o] { return run(*o); }; });
+}
+
+}  // namespace vireo::app

@@ -1,0 +1,69 @@
+// For programs about models and machines: what a checkpoint holds, what a picture or a text becomes, what this machine can do.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "vireo/vireo.h"
+
+namespace vireo {
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string file;
+};
+
+struct CheckpointInfo {
+  std::filesystem::path folder;
+  std::string model_type;
+  std::string config;  // JSON: every size the engine reads
+  std::vector<TensorInfo> tensors;
+  int64_t text_parameters = 0;
+  int64_t vision_parameters = 0;
+  uint64_t tensor_bytes = 0;
+  std::string chat_template;       // its style
+  std::string chat_template_note;  // empty for a known template
+  int64_t min_pixels = 0;
+  int64_t max_pixels = 0;
+  std::vector<int32_t> eos_tokens;
+  uint64_t kv_bytes_per_token = 0;
+  // Bytes of the weights by tier, as they would lie in memory: bf16 today, the others as planned by their formats.
+  std::vector<std::pair<std::string, uint64_t>> weight_bytes;
+};
+
+// Reads every header and checks every tensor that the model needs, without a device.
+CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::filesystem::path& hub_cache);
+
+struct TokenInfo {
+  int32_t id = 0;
+  std::string text;
+};
+std::vector<TokenInfo> tokenize(const std::string& checkpoint, const std::filesystem::path& hub_cache,
+                                const std::string& text);
+
+struct PictureInfo {
+  int width = 0, height = 0;            // after orientation
+  int resized_width = 0, resized_height = 0;
+  int grid_t = 0, grid_h = 0, grid_w = 0;
+  int64_t patches = 0;
+  int64_t tokens = 0;
+};
+// max_pixels as in Options, "auto" being "none" here.
+PictureInfo inspect_picture(const std::string& checkpoint, const std::filesystem::path& hub_cache,
+                            const std::filesystem::path& picture, const std::string& max_pixels);
+
+struct Finding {
+  enum class Level { kOk, kNote, kProblem };
+  Level level = Level::kOk;
+  std::string subject;
+  std::string text;
+};
+// What this build has, what this machine is, what would be used, and what is missing.
+std::vector<Finding> doctor();
+
+}  // namespace vireo

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/kernels.h"
+
+#include "vireo/error.h"
+
+namespace vireo::cpu {
+
+std::vector<const Kernels*> usable_kernels() {
+  std::vector<const Kernels*> sets;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512dq")) {
+    sets.push_back(&avx512_kernels());
+  }
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2_kernels());
+#endif
+  sets.push_back(&portable_kernels());
+  return sets;
+}
+
+const Kernels& find_kernels(const std::string& name) {
+  const auto sets = usable_kernels();
+  if (name == "auto") return *sets.front();
+  std::string names = "auto";
+  for (const Kernels* k : sets) {
+    if (name == k->name) return *k;
+    names += std::string(", ") + k->name;
+  }
+  throw Error(ErrorKind::kUsage, "--isa " + name + " is not an instruction set that this machine and build have: use " + names);
+}
+
+}  // namespace vireo::cpu

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+
+#include "engine/model.h"
+#include "engine/session.h"
+#include "vireo/vireo.h"
+
+namespace vireo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Pixels per picture that "auto" never exceeds on a CPU, where the tower's time grows with their square.
+constexpr int64_t kCpuAutoPixels = 1'000'000;
+
+bool is_finite(Backend& backend, Tensor t) {
+  if (t.dtype != DType::kF32) return true;
+  std::vector<float> values(static_cast<size_t>(t.size()));
+  backend.download(t, values.data());
+  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+}
+
+}  // namespace
+
+const char* version() { return "0.1.0"; }
+
+struct Engine::Impl {
+  Impl(const Options& options, const Progress& progress)
+      : options(options),
+        model(options, progress),
+        prompts(model.files.config, model.files.tokenizer, model.files.chat_template, model.files.preprocessor, prompt_limits()),
+        session({model.files.config, *model.backend, *model.tower, *model.decoder, *model.runner, options.prefill_chunk,
+                 [this] { check_cancelled(); }}) {
+    model.backend->set_cancel(&cancelled);
+  }
+
+  PromptBuilder::Limits prompt_limits() const {
+    return {.max_seq = options.max_seq,
+            .max_pixels = options.max_pixels,
+            .auto_cap = kCpuAutoPixels,
+            .rules = options.pixels == "reference" ? PixelRules::kReference : PixelRules::kDefault};
+  }
+
+  void check_cancelled() const {
+    if (cancelled.load()) throw Error(ErrorKind::kCancelled, "the request was cancelled");
+  }
+
+  // Starts the prompt afresh and returns its first token.
+  int32_t start(const Prompt& prompt, Timings* timings) {
+    session.truncate(0, 0);
+    const auto vision = Clock::now();
+    session.encode(prompt);
+    if (timings) timings->vision_ms = ms_since(vision);
+    const auto prefill = Clock::now();
+    const int32_t id = session.extend(prompt, static_cast<int64_t>(prompt.ids.size()));
+    if (timings) timings->prefill_ms = ms_since(prefill);
+    return id;
+  }
+
+  int32_t decode() {
+    const auto start = Clock::now();
+    const int32_t id = session.decode();
+    decode_ms.push_back(ms_since(start));
+    return id;
+  }
+
+  // Runs the conversation again with every intermediate looked at, and throws what is known about the first bad one.
+  [[noreturn]] void fail_not_finite(const Prompt& prompt, const std::vector<int32_t>& generated) {
+    std::string first;
+    const Probe probe = [&](const std::string& name, Tensor t) {
+      if (first.empty() && !is_finite(*model.backend, t)) first = name;
+    };
+    session.truncate(0, 0);
+    session.encode(prompt, &probe);
+    model.decoder->set_probe(&probe);
+    session.extend(prompt, static_cast<int64_t>(prompt.ids.size()));
+    for (size_t i = 0; i < generated.size() && first.empty(); ++i) {
+      session.seat(generated[i]);
+      session.decode();
+    }
+    model.decoder->set_probe(nullptr);
+    session.truncate(0, 0);
+    const std::string weight = find_bad_weight(model.files.checkpoint);
+    throw Error(ErrorKind::kDevice,
+                fmt::format("the logits are not finite; the first bad tensor is {}{}", first.empty() ? "not found again" : first,
+                            weight.empty() ? ": please report this checkpoint and prompt"
+                                           : ", and the checkpoint's " + weight + " holds NaN or infinity: download it again"));
+  }
+
+  bool is_eos(int32_t id) const {
+    const auto& eos = model.files.config.eos_tokens;
+    return std::find(eos.begin(), eos.end(), id) != eos.end();
+  }
+
+  Answer answer(const Prompt& prompt, const Request& request, const OnText& on_text, Clock::time_point begin);
+
+  const Options options;
+  std::atomic<bool> cancelled{false};
+  Model model;
+  PromptBuilder prompts;
+  Session session;
+  Prompt prompt;  // of set_prompt
+  bool prefilled = false;
+  std::vector<int32_t> forced;  // tokens of decode_step since the prompt
+  ModelInfo info;
+  std::vector<double> decode_ms;
+};
+
+Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnText& on_text, Clock::time_point begin) {
+  Answer a;
+  a.prompt_tokens = static_cast<int>(p.ids.size());
+  a.image_tokens = static_cast<int>(p.visual_rows.size());
+  a.patches = static_cast<int>(p.patches);
+  a.notes = p.notes;
+  a.timings.media_ms = ms_since(begin);
+  a.finish_reason = "length";
+  Detokenizer detokenizer(model.files.tokenizer, true);
+  const auto emit = [&](const std::string& text) {
+    a.text += text;
+    return text.empty() || !on_text || on_text(text);
+  };
+  int32_t id = start(p, &a.timings);
+  a.timings.first_token_ms = ms_since(begin);
+  const auto decoding = Clock::now();
+  if (id >= 0) session.seat(id);
+  for (;;) {
+    if (id < 0) fail_not_finite(p, a.tokens);
+    a.tokens.push_back(id);
+    if (!request.ignore_eos && is_eos(id)) {
+      a.finish_reason = "stop";
+      break;
+    }
+    if (!emit(detokenizer.push(id))) {
+      a.finish_reason = "cancelled";
+      break;
+    }
+    if (static_cast<int>(a.tokens.size()) >= request.max_new_tokens) break;
+    id = decode();
+  }
+  emit(detokenizer.flush());
+  a.timings.decode_ms = ms_since(decoding);
+  a.completion_tokens = static_cast<int>(a.tokens.size());
+  a.timings.total_ms = ms_since(begin);
+  return a;
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+std::unique_ptr<Engine> Engine::load(const Options& options, const Progress& progress) {
+  validate(options);
+  const auto start = Clock::now();
+  auto impl = std::make_unique<Impl>(options, progress);
+  ModelInfo& info = impl->info;
+  const ModelFiles& files = impl->model.files;
+  info.model_type = files.config.model_type;
+  info.device = impl->model.backend->name() + " (" + impl->model.backend->description() + ")";
+  info.max_seq = options.max_seq;
+  info.vocab_size = static_cast<int>(files.config.text.vocab_size);
+  info.eos_tokens = files.config.eos_tokens;
+  info.weight_bytes = files.checkpoint.tensor_bytes();
+  info.kv_bytes = Decoder::kv_bytes_per_token(files.config.text, impl->model.backend->kv_type()) *
+                  static_cast<uint64_t>(options.max_seq);
+  info.load_ms = ms_since(start);
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Answer Engine::generate(const Request& request, const OnText& on_text) {
+  const auto begin = Clock::now();
+  reset();
+  impl_->cancelled = false;
+  return impl_->answer(impl_->prompts.build(request), request, on_text, begin);
+}
+
+PromptInfo Engine::set_prompt(const Request& request) {
+  reset();
+  impl_->prompt = impl_->prompts.build(request);
+  const Prompt& p = impl_->prompt;
+  return {p.ids, p.positions, static_cast<int>(p.visual_rows.size()), static_cast<int>(p.patches)};
+}
+
+PromptInfo Engine::set_prompt_text(const std::string& text, const std::string& system) {
+  Request request{.max_new_tokens = 1};
+  if (!system.empty()) request.messages.push_back({.role = "system", .content = {{.text = system}}});
+  request.messages.push_back({.role = "user", .content = {{.text = text}}});
+  return set_prompt(request);
+}
+
+namespace {
+
+std::vector<float> host_logits(Backend& backend, Tensor logits) {
+  std::vector<float> out(static_cast<size_t>(logits.cols));
+  backend.download(logits, out.data());
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> Engine::prefill() {
+  Impl& i = *impl_;
+  if (i.prompt.ids.empty()) throw Error(ErrorKind::kUsage, "prefill needs a prompt: call set_prompt first");
+  i.cancelled = false;
+  i.forced.clear();
+  if (i.start(i.prompt, nullptr) < 0) i.fail_not_finite(i.prompt, {});
+  i.prefilled = true;
+  return host_logits(*i.model.backend, i.session.logits());
+}
+
+std::vector<float> Engine::decode_step(int32_t token) {
+  Impl& i = *impl_;
+  if (!i.prefilled) throw Error(ErrorKind::kUsage, "decode_step needs a prefilled prompt: call prefill first");
+  if (token < 0 || token >= i.info.vocab_size) {
+    throw Error(ErrorKind::kUsage, fmt::format("token {} is outside the vocabulary of {}", token, i.info.vocab_size));
+  }
+  if (i.session.length() >= i.options.max_seq) {
+    throw Error(ErrorKind::kCapacity, fmt::format("the conversation already has max_seq {} tokens: raise --max-seq", i.options.max_seq));
+  }
+  i.session.seat(token);
+  i.forced.push_back(token);
+  if (i.decode() < 0) i.fail_not_finite(i.prompt, i.forced);
+  return host_logits(*i.model.backend, i.session.logits());
+}
+
+void Engine::reset() {
+  impl_->session.truncate(0, 0);
+  impl_->prompt = {};
+  impl_->prefilled = false;
+  impl_->forced.clear();
+}
+
+void Engine::warmup() {
+  std::vector<uint8_t> grey(32 * 32 * 3, 127);
+  const Picture picture{.rgb = grey.data(), .width = 32, .height = 32, .stride = 96};
+  Request request{.max_new_tokens = 2};
+  request.messages.push_back({.role = "user", .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = "."}}});
+  generate(request);
+  reset();
+}
+
+GraphStats Engine::graph_stats() const { return {}; }
+void Engine::clear_graphs() {}
+
+LatencyStats Engine::latency_stats() const {
+  std::vector<double> ms = impl_->decode_ms;
+  LatencyStats s;
+  if (ms.empty()) return s;
+  std::sort(ms.begin(), ms.end());
+  s.count = static_cast<int64_t>(ms.size());
+  for (double v : ms) s.mean += v / static_cast<double>(ms.size());
+  s.min = ms.front();
+  s.max = ms.back();
+  s.p50 = ms[ms.size() / 2];
+  s.p95 = ms[std::min(ms.size() - 1, ms.size() * 95 / 100)];
+  return s;
+}
+
+void Engine::cancel() noexcept { impl_->cancelled = true; }
+
+std::vector<int32_t> Engine::tokenize(const std::string& text) const {
+  return impl_->model.files.tokenizer.encode(text, Tokenizer::Added::kNone);
+}
+
+const ModelInfo& Engine::info() const { return impl_->info; }
+
+}  // namespace vireo

@@ -1,0 +1,78 @@
+// Option values are refused here, before any file or device is touched.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "engine/backends.h"
+#include "engine/options.h"
+
+namespace vireo {
+namespace {
+
+using Names = std::vector<std::string>;
+
+const Names kTiers = {"bf16", "w8", "w4", "int8", "int4", "nvfp4"};
+const Names kProjections = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
+
+[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::kUsage, sentence); }
+
+bool contains(const Names& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Only bf16 is built; the other known names are told apart from typing errors.
+void check_tier(const std::string& option, const std::string& value, const Names& known) {
+  if (value == "bf16") return;
+  if (contains(known, value)) refuse(fmt::format("{} {} is not built yet: use bf16", option, value));
+  refuse(fmt::format("{} {} is unknown: use bf16 (known but not built yet: {})", option, value,
+                     fmt::join(known.begin() + 1, known.end(), ", ")));
+}
+
+void check_override(const std::string& key, const std::string& tier) {
+  const size_t dot = key.find('.');
+  const std::string projection = dot == std::string::npos ? key : key.substr(dot + 1);
+  if (dot != std::string::npos) {
+    const std::string layer = key.substr(0, dot);
+    int index = -1;
+    const auto [end, error] = std::from_chars(layer.data() + 1, layer.data() + layer.size(), index);
+    const bool canonical = layer.size() > 1 && layer[0] == 'L' && error == std::errc() &&
+                           end == layer.data() + layer.size() && layer == fmt::format("L{}", index);
+    if (!canonical) refuse(fmt::format("--wq {}={}: '{}' is not a layer: write L0, L1, ...", key, tier, layer));
+    if (projection == "lm_head") refuse(fmt::format("--wq {}={}: lm_head has no layers: write lm_head={}", key, tier, tier));
+  }
+  if (!contains(kProjections, projection)) {
+    refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection, fmt::join(kProjections, ", ")));
+  }
+  check_tier("--wq " + key, tier, kTiers);
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_max_pixels(const std::string& value) {
+  if (value == "auto" || value == "none") return std::nullopt;
+  int64_t pixels = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), pixels);
+  if (error != std::errc() || end != value.data() + value.size() || pixels < 1) {
+    refuse(fmt::format("--max-pixels {} is not a pixel count: use auto, none or a number such as 1000000", value));
+  }
+  return pixels;
+}
+
+void validate(const Options& o) {
+  validate_device(o.device);
+  if (o.max_seq < 2) refuse(fmt::format("--max-seq {} is too small: it counts prompt and answer tokens, at least 2", o.max_seq));
+  parse_max_pixels(o.max_pixels);
+  if (o.pixels != "default" && o.pixels != "reference") {
+    refuse(fmt::format("--pixels {} is unknown: use default or reference", o.pixels));
+  }
+  check_tier("--weight-mode", o.weight_mode, kTiers);
+  check_tier("--kv-mode", o.kv_mode, {"bf16", "int8"});
+  for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
+  if (o.threads < 0 || o.threads > 1024) refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));
+  if (o.prefill_chunk < 1) refuse(fmt::format("--prefill-chunk {} is too small: use at least 1", o.prefill_chunk));
+  if (o.checkpoint.empty()) refuse("no checkpoint is named: use --checkpoint FOLDER or --checkpoint ORG/NAME");
+}
+
+}  // namespace vireo

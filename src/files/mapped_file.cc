@@ -1,0 +1,93 @@
+// See mapped_file.h.
+// SPDX-License-Identifier: Apache-2.0
+#include "files/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "vireo/error.h"
+
+namespace vireo {
+namespace {
+
+std::string errno_text(int code) {
+  return std::generic_category().message(code);
+}
+
+bool is_dangling_link(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::is_symlink(path, ignored) && !std::filesystem::exists(path, ignored);
+}
+
+[[noreturn]] void fail_to_open(const std::filesystem::path& path) {
+  const int code = errno;
+  const bool absent = code == ENOENT || code == ENOTDIR;
+  if (absent && is_dangling_link(path)) {
+    throw Error(ErrorKind::kNotFound,
+                fmt::format("{} is a link whose target is missing, as an interrupted download leaves it; "
+                            "run `hf download` for this model again",
+                            path.string()));
+  }
+  throw Error(absent ? ErrorKind::kNotFound : ErrorKind::kInput,
+              fmt::format("cannot open {}: {}", path.string(), errno_text(code)));
+}
+
+}  // namespace
+
+// O_NONBLOCK: opening a pipe that nobody writes to must not hang.
+OpenFile::OpenFile(const std::filesystem::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (descriptor_ < 0) fail_to_open(path);
+  struct stat info {};
+  if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode)) {
+    size_ = static_cast<size_t>(info.st_size);
+    return;
+  }
+  ::close(descriptor_);
+  throw Error(ErrorKind::kInput, fmt::format("{} is {}, not a file", path.string(),
+                                             S_ISDIR(info.st_mode) ? "a folder" : "a pipe or device"));
+}
+
+OpenFile::~OpenFile() {
+  ::close(descriptor_);
+}
+
+MappedFile::MappedFile(const std::filesystem::path& path) {
+  const OpenFile file(path);
+  if (file.size() == 0) return;
+  void* data = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (data == MAP_FAILED) {
+    throw Error(ErrorKind::kCapacity, fmt::format("cannot map the {} bytes of {}: {}", file.size(),
+                                                  path.string(), errno_text(errno)));
+  }
+  data_ = static_cast<const std::byte*>(data);
+  size_ = file.size();
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this == &other) return *this;
+  unmap();
+  data_ = std::exchange(other.data_, nullptr);
+  size_ = std::exchange(other.size_, 0);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  unmap();
+}
+
+void MappedFile::unmap() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace vireo

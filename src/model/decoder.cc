@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/decoder.h"
+
+#include <cmath>
+
+#include "model/mrope.h"
+
+namespace vireo {
+
+Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backend& backend, const Shape& shape)
+    : config_(config), weights_(weights), ops_(backend.ops()) {
+  const TextConfig& c = config.text;
+  const DType act = backend.activation_type();
+  const int64_t rows = shape.max_rows;
+  const TextRope rope = text_rope(c);
+  inv_freq_ = backend.allocate(1, c.head_dim / 2, DType::kF32);
+  axis_ = backend.allocate(1, c.head_dim / 2, DType::kI32);
+  backend.upload(rope.inv_freq.data(), inv_freq_.view);
+  backend.upload(rope.axis.data(), axis_.view);
+
+  x_ = backend.allocate(rows, c.hidden_size, act);
+  h_ = backend.allocate(rows, c.hidden_size, act);
+  qkv_ = backend.allocate(rows, c.q_size() + 2 * c.kv_size(), act);
+  attn_ = backend.allocate(rows, c.q_size(), act);
+  cos_sin_ = backend.allocate(rows, c.head_dim, DType::kF32);
+  wanted_ = backend.allocate(shape.max_wanted, c.hidden_size, act);
+  logits_ = backend.allocate(shape.max_wanted, c.vocab_size, act);
+  if (c.num_experts > 0) {
+    const int64_t k = c.experts_per_token;
+    router_ = backend.allocate(rows, c.num_experts, act);
+    expert_ids_ = backend.allocate(rows, k, DType::kI32);
+    expert_weights_ = backend.allocate(rows, k, DType::kF32);
+    expert_scratch_ = backend.allocate(rows * k, 3 * c.moe_intermediate_size + c.hidden_size, DType::kF32);
+  } else {
+    gate_up_ = backend.allocate(rows, 2 * c.intermediate_size, act);
+    act_ = backend.allocate(rows, c.intermediate_size, act);
+  }
+  for (int64_t i = 0; i < c.num_layers; ++i) {
+    for (int kv = 0; kv < 2; ++kv) cache_memory_.push_back(backend.allocate(shape.slots, c.kv_size(), backend.kv_type()));
+    const size_t n = cache_memory_.size();
+    caches_.push_back({cache_memory_[n - 2].view, cache_memory_[n - 1].view});
+  }
+}
+
+uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type) {
+  return static_cast<uint64_t>(2 * c.num_layers * c.kv_size()) * size_of(kv_type);
+}
+
+void Decoder::see(const char* name, size_t index, Tensor t) const {
+  if (probe_) (*probe_)(name + std::to_string(index), t);
+}
+
+void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
+  const TextConfig& c = config_.text;
+  const AttentionShape shape{.heads = static_cast<int>(c.num_heads),
+                             .kv_heads = static_cast<int>(c.num_kv_heads),
+                             .head_dim = static_cast<int>(c.head_dim),
+                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows), qkv = rows_of(qkv_, step.rows);
+  const Tensor attn = rows_of(attn_, step.rows);
+  ops_.rms_norm(x, w.input_layernorm, h);
+  ops_.linear(*w.qkv, h, qkv);
+  ops_.norm_rope_append(qkv, w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows), step, shape, caches_[index]);
+  ops_.attend_cache(qkv.slice_cols(0, c.q_size()), step, caches_[index], shape, attn);
+  if (probe_) {
+    ops_.linear(*w.o_proj, attn, h);
+    see("lm.attn.", index, h);
+  }
+  ops_.linear_add(*w.o_proj, attn, h, x);
+}
+
+void Decoder::mlp(const DecoderLayer& w, int64_t rows) {
+  const Tensor x = rows_of(x_, rows), h = rows_of(h_, rows), act = rows_of(act_, rows);
+  ops_.gate_up(*w.gate_up, h, rows_of(gate_up_, rows), act);
+  ops_.linear_add(*w.down_proj, act, h, x);
+}
+
+void Decoder::moe(const DecoderLayer& w, int64_t rows) {
+  const int64_t k = config_.text.experts_per_token;
+  const Tensor h = rows_of(h_, rows), router = rows_of(router_, rows);
+  const Tensor ids = rows_of(expert_ids_, rows), weights = rows_of(expert_weights_, rows);
+  ops_.linear(*w.router, h, router);
+  ops_.route(router, config_.text.norm_topk_prob, ids, weights);
+  ops_.experts(*w.gate_up, *w.down_proj, h, ids, weights, rows_of(expert_scratch_, rows * k), rows_of(x_, rows));
+}
+
+Tensor Decoder::forward(const Step& step) {
+  const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows);
+  ops_.embed(*weights_.embed_tokens, step, x);
+  if (step.visual_rows.rows > 0) ops_.put_rows(step.features, step.visual_rows, x);
+  ops_.rope_angles(step.positions, {inv_freq_.view, axis_.view}, rows_of(cos_sin_, step.rows));
+  for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const DecoderLayer& layer = weights_.layers[i];
+    attention(layer, i, step);
+    ops_.rms_norm(x, layer.post_attention_layernorm, h);
+    if (layer.router) {
+      moe(layer, step.rows);
+    } else {
+      mlp(layer, step.rows);
+    }
+    see("lm.layer.", i, x);
+    if (step.visual_rows.rows > 0 && i < step.deepstack.size()) ops_.add_rows(step.deepstack[i], step.visual_rows, x);
+  }
+  if (step.wanted.rows == 0) return {};
+  const Tensor wanted = rows_of(wanted_, step.wanted.rows), logits = rows_of(logits_, step.wanted.rows);
+  ops_.gather_rows(x, step.wanted, wanted);
+  ops_.rms_norm(wanted, weights_.norm, wanted);
+  if (probe_) (*probe_)("lm.norm", wanted);
+  ops_.linear(weights_.head(), wanted, logits);
+  if (probe_) (*probe_)("logits", logits);
+  return logits;
+}
+
+}  // namespace vireo

@@ -1,0 +1,52 @@
+// The decoder: token rows to logits, dense or mixture of experts, with DeepStack rows added after the first layers.
+// Reference: Qwen3VLTextModel and Qwen3VLMoeTextModel of Hugging Face transformers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "model/probe.h"
+#include "model/weights.h"
+
+namespace vireo {
+
+class Decoder {
+ public:
+  // Scratch for steps of up to `max_rows` rows of which up to `max_wanted` need logits, and a KV cache of `slots` tokens.
+  struct Shape {
+    int64_t max_rows = 0;
+    int64_t max_wanted = 1;
+    int64_t slots = 0;
+  };
+  Decoder(const ModelConfig& config, const DecoderWeights& weights, Backend& backend, const Shape& shape);
+
+  // Logits [wanted, vocab], valid until the next call. Null tensor when no row is wanted.
+  Tensor forward(const Step& step);
+
+  // Seen by every forward until changed; null: none.
+  void set_probe(const Probe* probe) { probe_ = probe; }
+
+  // K and V rows of a layer, for tests and tools.
+  KvLayer cache(size_t layer) const { return caches_[layer]; }
+
+  static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type);
+
+ private:
+  void attention(const DecoderLayer& layer, size_t index, const Step& step);
+  void mlp(const DecoderLayer& layer, int64_t rows);
+  void moe(const DecoderLayer& layer, int64_t rows);
+  Tensor rows_of(const OwnedTensor& t, int64_t rows) const { return t.view.slice_rows(0, rows); }
+  void see(const char* name, size_t index, Tensor t) const;
+
+  const ModelConfig& config_;
+  const DecoderWeights& weights_;
+  Ops& ops_;
+  const Probe* probe_ = nullptr;
+  OwnedTensor inv_freq_, axis_;
+  OwnedTensor x_, h_, qkv_, attn_, gate_up_, act_, cos_sin_, wanted_, logits_;
+  OwnedTensor router_, expert_ids_, expert_weights_, expert_scratch_;
+  std::vector<OwnedTensor> cache_memory_;
+  std::vector<KvLayer> caches_;
+};
+
+}  // namespace vireo

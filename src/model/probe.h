@@ -1,0 +1,15 @@
+// Probe: sees every named intermediate of the model while it runs ("vision.block.3", "lm.layer.7"), for comparison with stored
+// outputs and to name the first tensor that is not finite.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "base/tensor.h"
+
+namespace vireo {
+
+using Probe = std::function<void(const std::string& name, Tensor tensor)>;
+
+}  // namespace vireo

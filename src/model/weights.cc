@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/weights.h"
+
+#include <fmt/format.h>
+
+#include "vireo/error.h"
+
+namespace vireo {
+namespace {
+
+// Places tensors by name below a prefix.
+class Loader {
+ public:
+  Loader(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, ModelWeights& weights)
+      : checkpoint_(checkpoint), backend_(backend), progress_(progress), weights_(weights) {}
+
+  const HostTensor& get(const std::string& name, const std::vector<int64_t>& shape) {
+    const HostTensor& t = checkpoint_.get(name, shape);
+    note(t);
+    return t;
+  }
+
+  Norm norm(const std::string& prefix, int64_t size, float eps, bool with_bias) {
+    Norm n;
+    n.eps = eps;
+    n.weight = vector(prefix + ".weight", size);
+    if (with_bias) n.bias = vector(prefix + ".bias", size);
+    return n;
+  }
+
+  LinearPtr linear(const std::string& prefix, int64_t out, int64_t in, bool with_bias, const Role& role) {
+    std::vector<HostTensor> biases;
+    if (with_bias) biases.push_back(get(prefix + ".bias", {out}));
+    return backend_.place({get(prefix + ".weight", {out, in})}, biases, role);
+  }
+
+  LinearPtr stacked(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in, const Role& role) {
+    std::vector<HostTensor> tensors;
+    for (const auto& [name, out] : parts) tensors.push_back(get(name + ".weight", {out, in}));
+    return backend_.place(tensors, {}, role);
+  }
+
+  Tensor table(const std::string& name, int64_t rows, int64_t cols) {
+    weights_.memory.push_back(backend_.place_table(get(name, {rows, cols})));
+    return weights_.memory.back().view;
+  }
+
+  bool has(const std::string& name) const { return checkpoint_.find(name) != nullptr; }
+  const HostTensor* find(const std::string& name) const { return checkpoint_.find(name); }
+  Backend& backend() { return backend_; }
+  ModelWeights& weights() { return weights_; }
+
+  void note(const HostTensor& t) {
+    done_ += t.bytes();
+    if (progress_) progress_(done_, checkpoint_.tensor_bytes());
+  }
+
+ private:
+  Tensor vector(const std::string& name, int64_t size) {
+    weights_.memory.push_back(backend_.place_vector(get(name, {size})));
+    return weights_.memory.back().view;
+  }
+
+  const Checkpoint& checkpoint_;
+  Backend& backend_;
+  const LoadProgress& progress_;
+  ModelWeights& weights_;
+  uint64_t done_ = 0;
+};
+
+// The convolution kernel as a matrix [hidden, channel * frame * y * x]; kernels converted by MLX are channels-last.
+HostTensor patch_matrix(Loader& load, const VisionConfig& c) {
+  const std::string name = "model.visual.patch_embed.proj.weight";
+  const int64_t p = c.patch_size, t = c.temporal_patch_size, channels = c.in_channels;
+  const HostTensor* found = load.find(name);
+  const bool channels_last = found && found->shape == std::vector<int64_t>{c.hidden_size, t, p, p, channels};
+  HostTensor m = channels_last ? *found : load.get(name, {c.hidden_size, channels, t, p, p});
+  m.shape = {c.hidden_size, c.patch_dim()};
+  if (!channels_last || m.dtype != DType::kBF16) return m;
+  auto converted = std::make_unique<bf16[]>(static_cast<size_t>(m.size()));
+  const bf16* from = static_cast<const bf16*>(m.data);
+  const int64_t plane = t * p * p;
+  for (int64_t o = 0; o < c.hidden_size; ++o) {
+    for (int64_t i = 0; i < plane; ++i) {
+      for (int64_t k = 0; k < channels; ++k) converted[(o * channels + k) * plane + i] = from[(o * plane + i) * channels + k];
+    }
+  }
+  m.data = converted.get();
+  load.weights().converted.push_back(std::move(converted));
+  return m;
+}
+
+Merger load_merger(Loader& load, const std::string& prefix, const VisionConfig& c, int64_t norm_size) {
+  const int64_t merged = c.hidden_size * c.merge_unit();
+  Merger m;
+  m.norm = load.norm(prefix + ".norm", norm_size, 1e-6f, true);
+  m.fc1 = load.linear(prefix + ".linear_fc1", merged, merged, true, {});
+  m.fc2 = load.linear(prefix + ".linear_fc2", c.out_hidden_size, merged, true, {});
+  return m;
+}
+
+VisionBlock load_block(Loader& load, const std::string& prefix, const VisionConfig& c) {
+  const int64_t h = c.hidden_size;
+  VisionBlock b;
+  b.norm1 = load.norm(prefix + ".norm1", h, 1e-6f, true);
+  b.norm2 = load.norm(prefix + ".norm2", h, 1e-6f, true);
+  b.qkv = load.linear(prefix + ".attn.qkv", 3 * h, h, true, {});
+  b.proj = load.linear(prefix + ".attn.proj", h, h, true, {});
+  b.fc1 = load.linear(prefix + ".mlp.linear_fc1", c.intermediate_size, h, true, {});
+  b.fc2 = load.linear(prefix + ".mlp.linear_fc2", h, c.intermediate_size, true, {});
+  return b;
+}
+
+VisionWeights load_vision(Loader& load, const VisionConfig& c) {
+  const std::string prefix = "model.visual.";
+  VisionWeights w;
+  w.patch_embed = load.backend().place({patch_matrix(load, c)},
+                                       {load.get(prefix + "patch_embed.proj.bias", {c.hidden_size})}, {});
+  w.pos_embed = load.table(prefix + "pos_embed.weight", c.num_position_embeddings, c.hidden_size);
+  for (int64_t i = 0; i < c.depth; ++i) w.blocks.push_back(load_block(load, fmt::format("{}blocks.{}", prefix, i), c));
+  w.merger = load_merger(load, prefix + "merger", c, c.hidden_size);
+  for (size_t j = 0; j < c.deepstack_layers.size(); ++j) {
+    w.deepstack_mergers.push_back(load_merger(load, fmt::format("{}deepstack_merger_list.{}", prefix, j), c,
+                                              c.hidden_size * c.merge_unit()));
+  }
+  return w;
+}
+
+// The matrix of expert e inside a [experts, a, b] tensor.
+HostTensor expert_slice(const HostTensor& all, int64_t e) {
+  HostTensor t = all;
+  t.shape = {all.shape[1], all.shape[2]};
+  t.data = static_cast<const bf16*>(all.data) + e * t.size();
+  return t;
+}
+
+std::vector<std::vector<HostTensor>> slices(const HostTensor& all) {
+  std::vector<std::vector<HostTensor>> experts;
+  for (int64_t e = 0; e < all.shape[0]; ++e) experts.push_back({expert_slice(all, e)});
+  return experts;
+}
+
+// Three layouts are in use: one tensor per expert and projection, and stacked [E, in, out] (published) or [E, out, in]
+// (saved by transformers 5.x). The shape of down_proj tells the stacked two apart.
+void load_experts(Loader& load, const std::string& prefix, int layer, const TextConfig& c, DecoderLayer& out) {
+  const int64_t e = c.num_experts, h = c.hidden_size, im = c.moe_intermediate_size;
+  const Role up_role{layer, "gate_up"}, down_role{layer, "mlp_down"};
+  if (load.has(fmt::format("{}.experts.0.gate_proj.weight", prefix))) {
+    std::vector<std::vector<HostTensor>> up, down;
+    for (int64_t i = 0; i < e; ++i) {
+      const std::string expert = fmt::format("{}.experts.{}.", prefix, i);
+      up.push_back({load.get(expert + "gate_proj.weight", {im, h}), load.get(expert + "up_proj.weight", {im, h})});
+      down.push_back({load.get(expert + "down_proj.weight", {h, im})});
+    }
+    out.gate_up = load.backend().place_experts(up, ExpertLayout::kOutIn, up_role);
+    out.down_proj = load.backend().place_experts(down, ExpertLayout::kOutIn, down_role);
+    return;
+  }
+  const HostTensor* found = load.find(prefix + ".experts.down_proj");
+  const bool out_in = found && found->shape == std::vector<int64_t>{e, h, im};
+  using Shape = std::vector<int64_t>;
+  const HostTensor& down = load.get(prefix + ".experts.down_proj", out_in ? Shape{e, h, im} : Shape{e, im, h});
+  const HostTensor& up =
+      load.get(prefix + ".experts.gate_up_proj", out_in ? Shape{e, 2 * im, h} : Shape{e, h, 2 * im});
+  const ExpertLayout layout = out_in ? ExpertLayout::kOutIn : ExpertLayout::kInOut;
+  out.gate_up = load.backend().place_experts(slices(up), layout, up_role);
+  out.down_proj = load.backend().place_experts(slices(down), layout, down_role);
+}
+
+DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
+  const std::string prefix = fmt::format("model.language_model.layers.{}.", layer);
+  const int64_t h = c.hidden_size;
+  DecoderLayer l;
+  l.input_layernorm = load.norm(prefix + "input_layernorm", h, c.rms_norm_eps, false);
+  l.post_attention_layernorm = load.norm(prefix + "post_attention_layernorm", h, c.rms_norm_eps, false);
+  l.q_norm = load.norm(prefix + "self_attn.q_norm", c.head_dim, c.rms_norm_eps, false);
+  l.k_norm = load.norm(prefix + "self_attn.k_norm", c.head_dim, c.rms_norm_eps, false);
+  l.qkv = load.stacked({{prefix + "self_attn.q_proj", c.q_size()},
+                        {prefix + "self_attn.k_proj", c.kv_size()},
+                        {prefix + "self_attn.v_proj", c.kv_size()}},
+                       h, {layer, "qkv_proj"});
+  l.o_proj = load.linear(prefix + "self_attn.o_proj", h, c.q_size(), false, {layer, "o_proj"});
+  if (c.num_experts > 0) {
+    l.router = load.linear(prefix + "mlp.gate", c.num_experts, h, false, {layer, "router"});
+    load_experts(load, prefix + "mlp", layer, c, l);
+    return l;
+  }
+  l.gate_up = load.stacked({{prefix + "mlp.gate_proj", c.intermediate_size}, {prefix + "mlp.up_proj", c.intermediate_size}},
+                           h, {layer, "gate_up"});
+  l.down_proj = load.linear(prefix + "mlp.down_proj", h, c.intermediate_size, false, {layer, "mlp_down"});
+  return l;
+}
+
+DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
+  const TextConfig& c = config.text;
+  const std::string prefix = "model.language_model.";
+  DecoderWeights w;
+  w.embed_tokens = load.linear(prefix + "embed_tokens", c.vocab_size, c.hidden_size, false,
+                               {-1, config.tied_head ? "lm_head" : "embed_tokens"});
+  for (int64_t i = 0; i < c.num_layers; ++i) w.layers.push_back(load_layer(load, static_cast<int>(i), c));
+  w.norm = load.norm(prefix + "norm", c.hidden_size, c.rms_norm_eps, false);
+  if (config.tied_head) return w;
+  if (!load.has("lm_head.weight")) {
+    throw Error(ErrorKind::kInput,
+                "the checkpoint has no tensor lm_head.weight although config.json says tie_word_embeddings: false; it is "
+                "not a chat checkpoint (an embedding model?) or its download is incomplete");
+  }
+  w.lm_head = load.linear("lm_head", c.vocab_size, c.hidden_size, false, {-1, "lm_head"});
+  return w;
+}
+
+}  // namespace
+
+ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+                          const LoadProgress& progress) {
+  ModelWeights weights;
+  Loader load(checkpoint, backend, progress, weights);
+  weights.vision = load_vision(load, config.vision);
+  weights.decoder = load_decoder(load, config);
+  return weights;
+}
+
+}  // namespace vireo

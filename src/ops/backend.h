@@ -1,0 +1,67 @@
+// A backend: memory, the door through which weights enter, the planning of steps, and its Ops.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/ops.h"
+
+namespace vireo {
+
+// Owned backend memory as one dense tensor.
+struct OwnedTensor {
+  Tensor view;
+  std::shared_ptr<void> memory;
+};
+
+// The fixed memory of a Step for at most `rows` rows.
+struct StepMemory {
+  Step step;  // views at full size
+  OwnedTensor indices;
+  int64_t max_rows = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string name() const = 0;
+  // One line for people: threads, instruction set, device.
+  virtual std::string description() const = 0;
+  virtual DType activation_type() const = 0;
+  virtual DType kv_type() const = 0;
+  virtual Ops& ops() = 0;
+
+  // Uninitialised, 64-byte aligned. Throws Error(kCapacity) when there is not enough.
+  virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;
+  virtual void upload(const void* host, Tensor tensor) = 0;    // dense host rows of tensor.cols
+  virtual void download(Tensor tensor, void* host) = 0;        // waits for the work before it
+
+  // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty.
+  // The tensors must outlive the Linear: a backend may read them in place.
+  virtual std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
+                                        const Role& role) = 0;
+  // experts[e] holds the parts of expert e, each a matrix in `layout`.
+  virtual std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts,
+                                                ExpertLayout layout, const Role& role) = 0;
+  // A BF16 vector as float32 [1, n].
+  virtual OwnedTensor place_vector(const HostTensor& vector) = 0;
+  // A BF16 matrix as it is.
+  virtual OwnedTensor place_table(const HostTensor& table) = 0;
+
+  // Looks at the flag between work items and makes what is left of an op do nothing once it is set; the caller then
+  // abandons the step. Null: never.
+  virtual void set_cancel(const std::atomic<bool>* flag) = 0;
+
+  // Room for steps of up to `max_rows` rows of up to `sequences` sequences of `pages` pages each, page tables filled
+  // with the identity.
+  StepMemory allocate_step(int64_t max_rows, int64_t sequences, int64_t pages);
+  // The one call that sees host lengths; before the step and outside any capture.
+  virtual void plan(const HostStep& host, StepMemory& memory);
+};
+
+}  // namespace vireo

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/host_memory.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "vireo/error.h"
+
+namespace vireo {
+
+OwnedTensor HostBackend::allocate(int64_t rows, int64_t cols, DType dtype) {
+  const size_t bytes = static_cast<size_t>(rows * cols) * size_of(dtype);
+  const size_t padded = (bytes / 64 + 1) * 64;
+  void* data = std::aligned_alloc(64, padded);
+  if (!data) {
+    throw Error(ErrorKind::kCapacity, "cannot allocate " + std::to_string(bytes >> 20) +
+                                          " MiB of memory: free some, or use a smaller --max-seq or --max-pixels");
+  }
+  return {{data, dtype, rows, cols, cols}, std::shared_ptr<void>(data, std::free)};
+}
+
+void HostBackend::upload(const void* host, Tensor tensor) {
+  const size_t row_bytes = static_cast<size_t>(tensor.cols) * size_of(tensor.dtype);
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    std::memcpy(static_cast<char*>(tensor.data) + static_cast<size_t>(r * tensor.stride) * size_of(tensor.dtype),
+                static_cast<const char*>(host) + static_cast<size_t>(r) * row_bytes, row_bytes);
+  }
+}
+
+void HostBackend::download(Tensor tensor, void* host) {
+  const size_t row_bytes = static_cast<size_t>(tensor.cols) * size_of(tensor.dtype);
+  for (int64_t r = 0; r < tensor.rows; ++r) {
+    std::memcpy(static_cast<char*>(host) + static_cast<size_t>(r) * row_bytes,
+                static_cast<const char*>(tensor.data) + static_cast<size_t>(r * tensor.stride) * size_of(tensor.dtype),
+                row_bytes);
+  }
+}
+
+OwnedTensor HostBackend::place_vector(const HostTensor& vector) {
+  CHECK(vector.dtype == DType::kBF16);
+  OwnedTensor t = allocate(1, vector.size(), DType::kF32);
+  const bf16* from = static_cast<const bf16*>(vector.data);
+  float* to = t.view.row<float>(0);
+  for (int64_t i = 0; i < t.view.cols; ++i) to[i] = to_float(from[i]);
+  return t;
+}
+
+OwnedTensor HostBackend::place_table(const HostTensor& table) {
+  CHECK(table.dtype == DType::kBF16 && table.shape.size() == 2);
+  // Read in place; nothing writes to a placed table.
+  return {{const_cast<void*>(table.data), DType::kBF16, table.shape[0], table.shape[1], table.shape[1]}, nullptr};
+}
+
+WeightMatrix weight_matrix(const HostTensor& t, ExpertLayout layout) {
+  CHECK(t.dtype == DType::kBF16 && t.shape.size() == 2);
+  const bf16* data = static_cast<const bf16*>(t.data);
+  if (layout == ExpertLayout::kOutIn) return {data, t.shape[0], t.shape[1], t.shape[1], 1};
+  return {data, t.shape[1], t.shape[0], 1, t.shape[1]};
+}
+
+HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
+                       std::vector<float> bias_values)
+    : Linear(in_features, out_features, static_cast<int64_t>(matrices.size())),
+      parts(std::move(matrices)),
+      bias(std::move(bias_values)) {
+  for (const auto& group : parts) {
+    int64_t rows = 0;
+    for (const WeightMatrix& m : group) {
+      CHECK(m.in == in);
+      rows += m.out;
+    }
+    CHECK(rows == out);
+  }
+  CHECK(bias.empty() || static_cast<int64_t>(bias.size()) == out);
+}
+
+std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
+                                             const std::vector<HostTensor>& biases) {
+  std::vector<WeightMatrix> matrices;
+  int64_t out = 0;
+  for (const HostTensor& t : parts) {
+    matrices.push_back(weight_matrix(t, ExpertLayout::kOutIn));
+    out += matrices.back().out;
+  }
+  std::vector<float> bias;
+  for (const HostTensor& b : biases) {
+    CHECK(b.dtype == DType::kBF16);
+    const bf16* from = static_cast<const bf16*>(b.data);
+    for (int64_t i = 0; i < b.size(); ++i) bias.push_back(to_float(from[i]));
+  }
+  const int64_t in = matrices.front().in;
+  std::vector<std::vector<WeightMatrix>> groups;
+  groups.push_back(std::move(matrices));
+  return std::make_unique<HostLinear>(in, out, std::move(groups), std::move(bias));
+}
+
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts,
+                                              ExpertLayout layout) {
+  std::vector<std::vector<WeightMatrix>> groups;
+  for (const auto& expert : experts) {
+    std::vector<WeightMatrix> matrices;
+    for (const HostTensor& t : expert) matrices.push_back(weight_matrix(t, layout));
+    groups.push_back(std::move(matrices));
+  }
+  int64_t out = 0;
+  for (const WeightMatrix& m : groups.front()) out += m.out;
+  const int64_t in = groups.front().front().in;
+  return std::make_unique<HostLinear>(in, out, std::move(groups), std::vector<float>{});
+}
+
+}  // namespace vireo

@@ -1,0 +1,44 @@
+// Memory, copies and small weights of the backends that compute on the host.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/backend.h"
+
+namespace vireo {
+
+// The part of a Backend that is the same for all backends in host memory.
+class HostBackend : public Backend {
+ public:
+  OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override;
+  void upload(const void* host, Tensor tensor) override;
+  void download(Tensor tensor, void* host) override;
+  OwnedTensor place_vector(const HostTensor& vector) override;
+  OwnedTensor place_table(const HostTensor& table) override;
+};
+
+// A BF16 matrix read where it lies: element (o, i) at data[o * out_stride + i * in_stride].
+struct WeightMatrix {
+  const bf16* data = nullptr;
+  int64_t out = 0;
+  int64_t in = 0;
+  int64_t out_stride = 0;
+  int64_t in_stride = 1;
+};
+
+WeightMatrix weight_matrix(const HostTensor& tensor, ExpertLayout layout);
+
+// Stacked matrices (and biases, empty or one value per output) of each group, unconverted.
+class HostLinear : public Linear {
+ public:
+  HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
+             std::vector<float> bias_values);
+  const std::vector<std::vector<WeightMatrix>> parts;  // [group][part]
+  const std::vector<float> bias;
+};
+
+std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
+                                             const std::vector<HostTensor>& biases);
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts,
+                                              ExpertLayout layout);
+
+}  // namespace vireo

@@ -1,0 +1,74 @@
+// The seam between the model and the machine. Primitives are pure; fused members have a default body written in primitives,
+// which is also their oracle. Operands are rows of the backend's activation type unless said otherwise. An op never
+// allocates, resizes or synchronises, and takes no scalar that changes between decode steps.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ops/step.h"
+#include "ops/weights.h"
+
+namespace vireo {
+
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  // --- primitives ---
+  // out[r] = row ids[r] of the table.
+  virtual void embed(const Linear& table, const Step& step, Tensor out) = 0;
+  // U8 [n, 3 * m] (channel-major rows) to values.
+  virtual void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) = 0;
+  // out = x W^T + b. 1 to 8 rows: the same bits per row whatever the number of rows.
+  virtual void linear(const Linear& w, Tensor x, Tensor out) = 0;
+  // out = w * x / sqrt(mean(x^2) + eps), over groups of norm.weight.cols columns. May be in place.
+  virtual void rms_norm(Tensor x, const Norm& norm, Tensor out) = 0;
+  // out = w * (x - mean) / sqrt(var + eps) + b. May be in place.
+  virtual void layer_norm(Tensor x, const Norm& norm, Tensor out) = 0;
+  // positions I32 [rows, axes] to F32 [rows, 2 n]: n cosines, then n sines.
+  virtual void rope_angles(Tensor positions, const RopeTable& table, Tensor cos_sin) = 0;
+  // Turns every head of x (cols a multiple of head_dim) in place; pairs are (j, j + head_dim / 2).
+  virtual void rope(Tensor x, Tensor cos_sin, int head_dim) = 0;
+  // Rows of k and v to cache rows step.slots.
+  virtual void append_kv(Tensor k, Tensor v, const Step& step, KvLayer cache) = 0;
+  // Softmax attention of row r over the first step.lengths[r] tokens of its sequence; query head g reads KV head
+  // g / (heads / kv_heads). The row's own K and V are in the cache already.
+  virtual void attend_cache(Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape, Tensor out) = 0;
+  // Attention without a mask inside each span; heads == kv_heads.
+  virtual void attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const AttentionShape& shape, Tensor out) = 0;
+  // x [rows, 2 n] -> out [rows, n] = silu(first half) * second half.
+  virtual void silu_mul(Tensor x, Tensor out) = 0;
+  virtual void gelu(Tensor x, Gelu kind) = 0;
+  // inout += x
+  virtual void add(Tensor x, Tensor inout) = 0;
+  // inout[index[i]] += x[i]; index I32 [n], each row at most once.
+  virtual void add_rows(Tensor x, Tensor index, Tensor inout) = 0;
+  // inout[index[i]] = x[i]
+  virtual void put_rows(Tensor x, Tensor index, Tensor inout) = 0;
+  // out[i] = x[index[i]]
+  virtual void gather_rows(Tensor x, Tensor index, Tensor out) = 0;
+  // inout[r] += sum over c < 4 of weights[r][c] * table[taps[r][c]]; table BF16, taps I32 [rows, 4], weights F32 [rows, 4].
+  virtual void add_positions(Tensor table, Tensor taps, Tensor weights, Tensor inout) = 0;
+  // step.sampled[i] = argmax of logits row i, the lowest id on ties; -1 where a logit is not finite.
+  virtual void sample(Tensor logits, const Step& step) = 0;
+  // Makes a decode step the next one: ids from step.sampled, positions and lengths one further, new slots.
+  virtual void advance(const Step& step) = 0;
+  // Per row the k largest of softmax(logits) (lower index on ties): ids I32 [rows, k] and weights F32 [rows, k].
+  virtual void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) = 0;
+  // inout[r] += sum over the k experts of row r of weight * down(silu(gate(x)) * up(x)); gate_up yields gate then up.
+  // scratch: F32 [rows * k, 3 * down.in + down.out].
+  virtual void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights,
+                       Tensor scratch, Tensor inout) = 0;
+
+  // --- fused ---
+  // inout += x W^T + b; scratch [rows, w.out].
+  virtual void linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout);
+  // out = silu(x Wg^T) * (x Wu^T), w yielding gate then up; scratch [rows, w.out].
+  virtual void gate_up(const Linear& w, Tensor x, Tensor scratch, Tensor out);
+  // out = gelu(x W^T + b)
+  virtual void linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out);
+  // qkv [rows, (heads + 2 kv_heads) * head_dim]: norm and rotate q and k per head in place, append k and v.
+  virtual void norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, Tensor cos_sin, const Step& step,
+                                const AttentionShape& shape, KvLayer cache);
+};
+
+}  // namespace vireo

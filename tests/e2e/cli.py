@@ -1,0 +1,242 @@
+"""The command line's manners: what goes to stdout and stderr, exit codes and signals, help, and every way to bring
+pictures, videos and chats."""
+# SPDX-License-Identifier: Apache-2.0
+
+import base64
+import json
+import re
+import shutil
+import signal
+import subprocess
+import unittest
+
+import clips
+from program import (BIN, SCENE_0, SCENE_0_ANSWER, SCENE_0_PROMPT, TINY, ProgramTest, environment, golden,
+                     json_lines, vireo, write_jsonl)
+
+VIDEO = "video_128x128_7"
+
+
+def text_request(prompt="What is 15 + 36?"):
+    return {"messages": [{"role": "user", "content": prompt}]}
+
+
+def picture_request(part):
+    return {"messages": [{"role": "user", "content": [part, {"type": "text", "text": SCENE_0_PROMPT}]}]}
+
+
+class Cli(ProgramTest):
+    # Output.
+
+    def test_stdout_is_the_answer_and_stats_go_to_stderr(self):
+        result = self.run_tiny("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--stats")
+        self.assertEqual((result.returncode, result.stdout), (0, SCENE_0_ANSWER + "\n"), result.stderr)
+        self.assertRegex(result.stderr, r"\d")
+        self.assertNotIn(SCENE_0_ANSWER, result.stderr)
+
+    def test_json_fields(self):
+        got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)
+        self.assertEqual(got["text"], SCENE_0_ANSWER)
+        self.assertEqual(got["prompt_tokens"], 70)
+        self.assertEqual(got["image_tokens"], 50)  # 322x166 becomes 320x160: 10 by 5 merged patches
+        self.assertEqual(got["finish_reason"], "stop")
+        self.assertGreater(got["completion_tokens"], 0)
+        self.assertIsInstance(got["timings"], dict)
+        self.assertTrue(got["timings"])
+
+    def test_length_ends_the_answer(self):
+        whole = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)
+        cut = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-new-tokens", 3)
+        self.assertEqual((cut["completion_tokens"], cut["finish_reason"]), (3, "length"))
+        self.assertLess(len(cut["text"]), len(whole["text"]))
+        self.assertTrue(whole["text"].startswith(cut["text"]), cut["text"])
+
+    def test_backends_threads_and_runners_agree(self):
+        for options in (["--device", "cpu"], ["--device", "reference"], ["--threads", 1], ["--threads", 3],
+                        ["--no-graph"], ["--weight-mode", "bf16", "--kv-mode", "bf16"]):
+            with self.subTest(options=options):
+                got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, *options)
+                self.assertEqual(got["text"], SCENE_0_ANSWER)
+
+    def test_max_pixels_bounds_the_image(self):
+        got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-pixels", 20000)
+        self.assertLessEqual(got["image_tokens"], 20000 // 1024)
+        self.assertEqual(got["prompt_tokens"] - got["image_tokens"], 20)
+
+    def test_system_message_is_part_of_the_prompt(self):
+        plain = self.answer("--prompt", "What is 15 + 36?", "--max-new-tokens", 4)
+        system = self.answer("--prompt", "What is 15 + 36?", "--max-new-tokens", 4, "--system", "Be brief.")
+        self.assertEqual(plain["prompt_tokens"], 24)
+        self.assertGreater(system["prompt_tokens"], 24)
+
+    # Help.
+
+    def test_help_of_every_subcommand(self):
+        top = vireo("--help")
+        self.assertEqual(top.returncode, 0, top.stderr)
+        listed = re.search(r"subcommands:\n(.*)", top.stdout, re.DOTALL | re.IGNORECASE)
+        self.assertIsNotNone(listed, top.stdout)
+        names = re.findall(r"^ {1,4}([a-z][a-z0-9-]*)\b", listed.group(1), re.MULTILINE)
+        self.assertTrue({"run", "inspect"} <= set(names), names)
+        for name in names:
+            with self.subTest(subcommand=name):
+                result = vireo(name, "--help")
+                self.assertEqual((result.returncode, result.stderr), (0, ""))
+                self.assertIn("--", result.stdout)
+
+    def test_version(self):
+        result = vireo("--version")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\b\d+\.\d+\.\d+\b")
+
+    def test_inspect_names_the_model(self):
+        result = vireo("inspect", TINY)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stdout, r"\bqwen3_vl\b")
+
+    # Signals.
+
+    def interrupted_by(self, number):
+        """Exit code and output of a long run that got a signal after its first answer."""
+        requests = write_jsonl(self.tmp / "long.jsonl", [text_request("Spell MOUSE backwards.")] * 20000)
+        process = subprocess.Popen(
+            [str(BIN), "run", "--checkpoint", str(TINY), "--messages", str(requests), "--json"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+            env=environment())
+        try:
+            first = process.stdout.readline()
+            process.send_signal(number)
+            rest, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        return process.returncode, first + rest, errors
+
+    def check_signal(self, number, code):
+        returncode, output, errors = self.interrupted_by(number)
+        self.assertEqual(returncode, code, errors)
+        answers = json_lines(output)
+        self.assertLess(len(answers), 20000)
+        self.assertEqual(answers[0]["text"], "ESUOM")
+
+    def test_sigint_exits_130(self):
+        self.check_signal(signal.SIGINT, 130)
+
+    def test_sigterm_exits_143(self):
+        self.check_signal(signal.SIGTERM, 143)
+
+    # Several chats in one run.
+
+    def check_bad_line(self, bad_line):
+        good = json.dumps(text_request())
+        requests = self.tmp / "chats.jsonl"
+        requests.write_text(f"{good}\n{bad_line}\n{good}\n", encoding="utf-8")
+        result = self.run_tiny("--messages", requests, "--json")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        first, bad, last = json_lines(result.stdout)
+        self.assertEqual((first["text"], last["text"]), ("51", "51"))
+        self.assertEqual(set(bad), {"error"})
+        self.assertTrue(bad["error"]["kind"])
+        return bad["error"]["message"]
+
+    def test_line_that_is_not_json(self):
+        self.check_bad_line('{"messages": [')
+
+    def test_line_with_a_missing_picture(self):
+        bad = json.dumps(picture_request({"type": "image", "image": "absent.png"}))
+        self.assertIn("absent.png", self.check_bad_line(bad))
+
+    def test_line_with_an_unknown_role(self):
+        bad = json.dumps({"messages": [{"role": "narrator", "content": "Hello"}]})
+        self.assertIn("narrator", self.check_bad_line(bad))
+
+    def test_line_without_messages(self):
+        self.assertIn("messages", self.check_bad_line('{"prompt": "Hello"}'))
+
+    # Several pictures and turns.
+
+    def test_images_keep_their_order(self):
+        case = golden("multi_image_160x128_6")
+        pictures = [p["image"] for p in case["messages"][0]["content"] if p["type"] == "image"]
+        images = [argument for path in pictures for argument in ("--image", path)]
+        got = self.answer(*images, "--prompt", "What does each image show?")
+        self.assertEqual((got["text"], got["prompt_tokens"]), (case["ref_text"], case["prompt_tokens"]))
+
+    def check_messages(self, request, case):
+        path = self.tmp / "chat.json"
+        path.write_text(json.dumps(request), encoding="utf-8")
+        got = self.answer("--messages", path)
+        self.assertEqual((got["text"], got["prompt_tokens"]), (case["ref_text"], case["prompt_tokens"]))
+
+    def test_two_turns(self):
+        case = golden("chat_192x160_8")
+        self.check_messages({"messages": case["messages"]}, case)
+
+    def test_hugging_face_picture(self):
+        case = golden("caption_224x160_2")
+        self.check_messages({"messages": case["messages"]}, case)
+
+    def test_picture_path_is_relative_to_the_messages_file(self):
+        shutil.copyfile(SCENE_0, self.tmp / "picture.png")
+        requests = write_jsonl(self.tmp / "chat.jsonl",
+                               [picture_request({"type": "image", "image": "picture.png"})])
+        self.assertEqual(self.answer("--messages", requests)["text"], SCENE_0_ANSWER)
+
+    def check_openai_url(self, url):
+        part = {"type": "image_url", "image_url": {"url": url}}
+        requests = write_jsonl(self.tmp / "chat.jsonl", [picture_request(part)])
+        got = self.answer("--messages", requests)
+        self.assertEqual((got["text"], got["prompt_tokens"]), (SCENE_0_ANSWER, 70))
+
+    def test_openai_image_url_with_a_path(self):
+        self.check_openai_url(str(SCENE_0))
+
+    def test_openai_image_url_with_a_data_uri(self):
+        self.check_openai_url("data:image/png;base64," + base64.b64encode(SCENE_0.read_bytes()).decode())
+
+    # Video.
+
+    def frames(self):
+        case = golden(VIDEO)
+        part = case["messages"][0]["content"][0]
+        return case, part["video"], part["fps"]
+
+    def check_video(self, *args):
+        case, _, _ = self.frames()
+        got = self.answer(*args, "--prompt", case["messages"][0]["content"][1]["text"])
+        self.assertEqual((got["text"], got["prompt_tokens"]), (case["ref_text"], case["prompt_tokens"]))
+
+    def test_video_from_a_folder_of_frames(self):
+        _, paths, fps = self.frames()
+        clip = self.tmp / "clip"
+        clip.mkdir()
+        for number, path in enumerate(paths):
+            shutil.copyfile(path, clip / f"frame{number:03}.png")
+        self.check_video("--video", clip, "--fps", fps)
+
+    def test_animated_gif_equals_its_frames(self):
+        frames = clips.moving_square(frames=6)
+        (self.tmp / "clip.gif").write_bytes(clips.gif(frames, fps=2))
+        folder = self.tmp / "clip"
+        folder.mkdir()
+        for number, frame in enumerate(frames):
+            (folder / f"frame{number:03}.png").write_bytes(clips.frame_png(frame))
+        prompt = ("--prompt", "Which way does the square move?")
+        from_gif = self.answer("--video", self.tmp / "clip.gif", *prompt)
+        from_frames = self.answer("--video", folder, "--fps", 2, *prompt)
+        self.assertEqual((from_gif["text"], from_gif["prompt_tokens"]),
+                         (from_frames["text"], from_frames["prompt_tokens"]))
+
+    def test_video_frames_in_messages(self):
+        case, _, _ = self.frames()
+        self.check_messages({"messages": case["messages"]}, case)
+
+    def test_video_folder_without_frames(self):
+        clip = self.tmp / "clip"
+        clip.mkdir()
+        result = self.run_tiny("--video", clip, "--fps", 2, "--prompt", "Which way does it move?")
+        self.assert_refused(result, 1, "clip")
+
+
+if __name__ == "__main__":
+    unittest.main()
