@@ -12,14 +12,20 @@ void add_engine_options(CLI::App& command, Options& o) {
   command.add_option("-m,--checkpoint,--model", o.checkpoint, "folder, or ORG/NAME in the local Hugging Face cache")
       ->type_name("DIR|ORG/NAME")
       ->group(group);
-  command.add_option("--device", o.device, "auto, cpu, reference (slow, exact), cuda:N")->capture_default_str()->group(group);
+  command.add_option("--device", o.device, "auto, cpu, reference (slow, exact), cuda:N")
+      ->capture_default_str()
+      ->group(group);
   command.add_option("-c,--max-seq,--ctx-size,--max-model-len", o.max_seq, "tokens of prompt and answer together")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--max-pixels", o.max_pixels, "pixels per picture: auto, none (the checkpoint's own limit) or a number")
+  command
+      .add_option("--max-pixels", o.max_pixels,
+                  "pixels per picture: auto, none (the checkpoint's own limit) or a number")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--pixels", o.pixels, "default, or reference: alpha dropped and 16-bit grey saturated as the reference does")
+  command
+      .add_option("--pixels", o.pixels,
+                  "default, or reference: alpha dropped and 16-bit grey saturated as the reference does")
       ->capture_default_str()
       ->group(group);
   command.add_option("--weight-mode", o.weight_mode, "bf16")->capture_default_str()->group(group);
@@ -37,15 +43,23 @@ void add_engine_options(CLI::App& command, Options& o) {
           "tier of one projection, e.g. lm_head=bf16 or L0.gate_up=bf16")
       ->type_name("PROJ=TIER")
       ->group(group);
-  command.add_flag_callback("--no-graph", [] {}, "walk the model op by op; on a CPU that is always so")->group(group);
-  command.add_option("-t,--threads", o.threads, "0: every processor this process may use")->capture_default_str()->group(group);
+  command
+      .add_flag_callback(
+          "--no-graph", [] {}, "walk the model op by op; on a CPU that is always so")
+      ->group(group);
+  command.add_option("-t,--threads", o.threads, "0: every processor this process may use")
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512, avx2, portable")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step")->capture_default_str()->group(group);
+  command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step")
+      ->capture_default_str()
+      ->group(group);
   command
       .add_flag_callback(
-          "--prefill-graph", [] { throw CLI::ValidationError("--prefill-graph", "needs a CUDA build, which this is not"); },
+          "--prefill-graph",
+          [] { throw CLI::ValidationError("--prefill-graph", "needs a CUDA build, which this is not"); },
           "record prefill as a CUDA graph")
       ->group(group);
 }

@@ -21,11 +21,17 @@ struct InspectOptions {
   bool has_text = false;
 };
 
-std::string dump(const Json& j) { return j.dump(2, ' ', false, Json::error_handler_t::replace); }
+std::string dump(const Json& j) {
+  return j.dump(2, ' ', false, Json::error_handler_t::replace);
+}
 
-std::string megabytes(uint64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6); }
+std::string megabytes(uint64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
 
-std::string shape_of(const TensorInfo& t) { return fmt::format("[{}]", fmt::join(t.shape, ", ")); }
+std::string shape_of(const TensorInfo& t) {
+  return fmt::format("[{}]", fmt::join(t.shape, ", "));
+}
 
 Json checkpoint_json(const CheckpointInfo& info, bool with_tensors) {
   Json j = {{"folder", info.folder.string()},
@@ -55,25 +61,29 @@ void print_checkpoint(const CheckpointInfo& info) {
   const Json &text = config["text"], &vision = config["vision"];
   const auto n = [](const Json& j, const char* key) { return j[key].get<int64_t>(); };
   std::cout << fmt::format("{}  {}\n", info.model_type, info.folder.string());
-  std::cout << fmt::format("text      {} layers of {}, {} query and {} KV heads of {}, vocabulary {}{}\n", n(text, "num_layers"),
-                           n(text, "hidden_size"), n(text, "num_heads"), n(text, "num_kv_heads"), n(text, "head_dim"),
-                           n(text, "vocab_size"), config["tied_head"].get<bool>() ? ", tied head" : "");
+  std::cout << fmt::format("text      {} layers of {}, {} query and {} KV heads of {}, vocabulary {}{}\n",
+                           n(text, "num_layers"), n(text, "hidden_size"), n(text, "num_heads"), n(text, "num_kv_heads"),
+                           n(text, "head_dim"), n(text, "vocab_size"),
+                           config["tied_head"].get<bool>() ? ", tied head" : "");
   if (text.contains("num_experts")) {
-    std::cout << fmt::format("experts   {}, {} per token, of {}\n", n(text, "num_experts"), n(text, "experts_per_token"),
-                             n(text, "moe_intermediate_size"));
+    std::cout << fmt::format("experts   {}, {} per token, of {}\n", n(text, "num_experts"),
+                             n(text, "experts_per_token"), n(text, "moe_intermediate_size"));
   }
-  std::cout << fmt::format("vision    {} blocks of {}, {} heads of {}, DeepStack after {}\n", n(vision, "depth"), n(vision, "hidden_size"),
-                           n(vision, "num_heads"), n(vision, "head_dim"), vision["deepstack_layers"].dump());
+  std::cout << fmt::format("vision    {} blocks of {}, {} heads of {}, DeepStack after {}\n", n(vision, "depth"),
+                           n(vision, "hidden_size"), n(vision, "num_heads"), n(vision, "head_dim"),
+                           vision["deepstack_layers"].dump());
   std::cout << fmt::format("size      {} parameters ({} text, {} vision) in {} tensors, {}\n",
                            info.text_parameters + info.vision_parameters, info.text_parameters, info.vision_parameters,
                            info.tensors.size(), megabytes(info.tensor_bytes));
   std::cout << fmt::format("memory    KV cache {} bytes a token ({} at 4096)\n", info.kv_bytes_per_token,
                            megabytes(info.kv_bytes_per_token * 4096));
   for (const auto& [tier, bytes] : info.weight_bytes) {
-    std::cout << fmt::format("          weights as {:<9} {}{}\n", tier, megabytes(bytes), tier == "bf16" ? "" : "  (not built yet)");
+    std::cout << fmt::format("          weights as {:<9} {}{}\n", tier, megabytes(bytes),
+                             tier == "bf16" ? "" : "  (not built yet)");
   }
   std::cout << fmt::format("pictures  {} to {} pixels each\n", info.min_pixels, info.max_pixels);
-  std::cout << fmt::format("template  {}, an answer ends with token {}\n", info.chat_template, fmt::join(info.eos_tokens, " or "));
+  std::cout << fmt::format("template  {}, an answer ends with token {}\n", info.chat_template,
+                           fmt::join(info.eos_tokens, " or "));
   if (!info.chat_template_note.empty()) print_note(info.chat_template_note);
 }
 
@@ -82,7 +92,8 @@ int inspect_text(const InspectOptions& o) {
   Json list = Json::array();
   for (const TokenInfo& t : tokens) {
     list.push_back({{"id", t.id}, {"text", t.text}});
-    if (!o.json) std::cout << fmt::format("{:>7}  {}\n", t.id, Json(t.text).dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (!o.json)
+      std::cout << fmt::format("{:>7}  {}\n", t.id, Json(t.text).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   if (o.json) std::cout << dump(list) << '\n';
   return kDone;
@@ -91,14 +102,19 @@ int inspect_text(const InspectOptions& o) {
 int inspect_image(const InspectOptions& o) {
   const PictureInfo p = inspect_picture(o.checkpoint, hub_cache(), o.image, o.max_pixels);
   if (o.json) {
-    std::cout << dump({{"width", p.width}, {"height", p.height}, {"resized_width", p.resized_width},
-                       {"resized_height", p.resized_height}, {"grid_thw", {p.grid_t, p.grid_h, p.grid_w}},
-                       {"patches", p.patches}, {"tokens", p.tokens}})
+    std::cout << dump({{"width", p.width},
+                       {"height", p.height},
+                       {"resized_width", p.resized_width},
+                       {"resized_height", p.resized_height},
+                       {"grid_thw", {p.grid_t, p.grid_h, p.grid_w}},
+                       {"patches", p.patches},
+                       {"tokens", p.tokens}})
               << '\n';
     return kDone;
   }
   std::cout << fmt::format("{}x{} pixels, read at {}x{}\n", p.width, p.height, p.resized_width, p.resized_height);
-  std::cout << fmt::format("grid {} x {} x {}, {} patches, {} tokens\n", p.grid_t, p.grid_h, p.grid_w, p.patches, p.tokens);
+  std::cout << fmt::format("grid {} x {} x {}, {} patches, {} tokens\n", p.grid_t, p.grid_h, p.grid_w, p.patches,
+                           p.tokens);
   return kDone;
 }
 
@@ -137,8 +153,12 @@ int show_doctor(bool json) {
 void add_inspect(CLI::App& app, Action& action) {
   auto o = std::make_shared<InspectOptions>();
   CLI::App* c = app.add_subcommand("inspect", "what a checkpoint holds: sizes, tensors, memory, template");
-  c->add_option("checkpoint,-m,--checkpoint,--model", o->checkpoint, "folder, or ORG/NAME in the local Hugging Face cache")->required();
-  c->add_option("--tokenize", o->text, "show the tokens of this text instead")->each([o](const std::string&) { o->has_text = true; });
+  c->add_option("checkpoint,-m,--checkpoint,--model", o->checkpoint,
+                "folder, or ORG/NAME in the local Hugging Face cache")
+      ->required();
+  c->add_option("--tokenize", o->text, "show the tokens of this text instead")->each([o](const std::string&) {
+    o->has_text = true;
+  });
   c->add_option("--image", o->image, "show the grid and the tokens of this picture instead")->type_name("FILE");
   c->add_option("--max-pixels", o->max_pixels, "pixel budget for --image: none or a number")->capture_default_str();
   c->add_flag("--tensors", o->tensors, "list every tensor");

@@ -28,11 +28,14 @@ struct RunOptions {
   bool has_prompt = false;
 };
 
-[[noreturn]] void wrong_usage(const std::string& sentence) { throw Error(ErrorKind::kUsage, sentence); }
+[[noreturn]] void wrong_usage(const std::string& sentence) {
+  throw Error(ErrorKind::kUsage, sentence);
+}
 
 std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  if (!file) throw Error(ErrorKind::kNotFound, fmt::format("cannot open {}: give the path of a JSON file of messages", path));
+  if (!file)
+    throw Error(ErrorKind::kNotFound, fmt::format("cannot open {}: give the path of a JSON file of messages", path));
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -43,7 +46,8 @@ std::vector<Picture> frames_in(const std::filesystem::path& folder) {
     if (entry.is_regular_file() && entry.path().filename().string()[0] != '.') paths.push_back(entry.path());
   }
   std::sort(paths.begin(), paths.end());
-  if (paths.empty()) throw Error(ErrorKind::kInput, fmt::format("--video {} is an empty folder: put the frames there", folder.string()));
+  if (paths.empty())
+    throw Error(ErrorKind::kInput, fmt::format("--video {} is an empty folder: put the frames there", folder.string()));
   std::vector<Picture> frames;
   for (const auto& path : paths) frames.push_back({.path = path});
   return frames;
@@ -53,7 +57,8 @@ Part video_part(const RunOptions& o) {
   Part part{.kind = Part::Kind::kVideo};
   part.video.fps = o.fps;
   if (std::filesystem::is_directory(o.video)) {
-    if (o.fps <= 0) wrong_usage(fmt::format("--video {} needs --fps, the frames per second of the folder's pictures", o.video));
+    if (o.fps <= 0)
+      wrong_usage(fmt::format("--video {} needs --fps, the frames per second of the folder's pictures", o.video));
     part.video.frames = frames_in(o.video);
   } else {
     part.video.gif = Picture{.path = o.video};
@@ -66,11 +71,22 @@ Request request_of(const RunOptions& o) {
   Request request{.max_new_tokens = o.max_new_tokens};
   if (!o.system.empty()) request.messages.push_back({.role = "system", .content = {{.text = o.system}}});
   Message user{.role = "user"};
-  for (const std::string& image : o.images) user.content.push_back({.kind = Part::Kind::kImage, .image = {.path = image}});
+  for (const std::string& image : o.images)
+    user.content.push_back({.kind = Part::Kind::kImage, .image = {.path = image}});
   if (!o.video.empty()) user.content.push_back(video_part(o));
   user.content.push_back({.text = o.prompt});
   request.messages.push_back(std::move(user));
   return request;
+}
+
+Request request_from(const RunOptions& o, const std::string& json) {
+  try {
+    Request request = parse_messages(json, std::filesystem::absolute(o.messages).parent_path());
+    request.max_new_tokens = o.max_new_tokens;
+    return request;
+  } catch (const Error& e) {
+    throw Error(e.kind(), o.messages + ": " + e.what());
+  }
 }
 
 Json timings_json(const Answer& a) {
@@ -93,11 +109,13 @@ Json answer_json(const Answer& a) {
 void print_stats(const Engine& engine, const Answer& a) {
   const Timings& t = a.timings;
   const int steps = a.completion_tokens - 1;
-  std::string text = fmt::format("{}, {} weights {:.0f} MB, loaded in {:.0f} ms\n", engine.info().model_type, engine.info().device,
-                                 static_cast<double>(engine.info().weight_bytes) / 1e6, engine.info().load_ms);
-  text += fmt::format("prompt   {} tokens, {} of them of pictures ({} patches)\n", a.prompt_tokens, a.image_tokens, a.patches);
-  text += fmt::format("pictures {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, first token after {:.1f} ms\n", t.media_ms,
-                      t.vision_ms, t.prefill_ms, t.first_token_ms);
+  std::string text =
+      fmt::format("{}, {} weights {:.0f} MB, loaded in {:.0f} ms\n", engine.info().model_type, engine.info().device,
+                  static_cast<double>(engine.info().weight_bytes) / 1e6, engine.info().load_ms);
+  text += fmt::format("prompt   {} tokens, {} of them of pictures ({} patches)\n", a.prompt_tokens, a.image_tokens,
+                      a.patches);
+  text += fmt::format("pictures {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, first token after {:.1f} ms\n",
+                      t.media_ms, t.vision_ms, t.prefill_ms, t.first_token_ms);
   text += fmt::format("decode   {} tokens in {:.1f} ms", a.completion_tokens, t.decode_ms);
   if (steps > 0 && t.decode_ms > 0) text += fmt::format(" ({:.1f} tokens/s)", steps * 1000.0 / t.decode_ms);
   std::fprintf(stderr, "%s\n", dim(text + ", finished by " + a.finish_reason).c_str());
@@ -174,12 +192,18 @@ void benchmark(Engine& engine, const RunOptions& o, Request request) {
                   {"decode_steps", o.benchmark - 1},
                   {"weight_bytes", engine.info().weight_bytes}};
   if (o.json) return print_json(j);
-  for (const auto& [key, value] : j.items()) std::cout << fmt::format("{:<26} {}\n", key, value.is_number_float() ? fmt::format("{:.2f}", value.get<double>()) : value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [key, value] : j.items())
+    std::cout << fmt::format("{:<26} {}\n", key,
+                             value.is_number_float() ? fmt::format("{:.2f}", value.get<double>())
+                             : value.is_string()     ? value.get<std::string>()
+                                                     : value.dump());
 }
 
 void check_usage(const RunOptions& o) {
-  if (o.max_new_tokens < 1) wrong_usage(fmt::format("--max-new-tokens {} is too small: use at least 1", o.max_new_tokens));
-  if (o.benchmark < 0 || o.benchmark == 1) wrong_usage(fmt::format("--benchmark {} is too small: use at least 2 tokens", o.benchmark));
+  if (o.max_new_tokens < 1)
+    wrong_usage(fmt::format("--max-new-tokens {} is too small: use at least 1", o.max_new_tokens));
+  if (o.benchmark < 0 || o.benchmark == 1)
+    wrong_usage(fmt::format("--benchmark {} is too small: use at least 2 tokens", o.benchmark));
   if (o.fps < 0) wrong_usage(fmt::format("--fps {} is not a frame rate: use a positive number", o.fps));
   validate(o.engine);
   if (!o.messages.empty()) {
@@ -207,10 +231,7 @@ int run(RunOptions& o) {
   try {
     const bool lines = std::filesystem::path(o.messages).extension() == ".jsonl";
     if (lines) return answer_lines(*engine, o, messages_text, signals);
-    Request request = o.messages.empty()
-                          ? request_of(o)
-                          : parse_messages(messages_text, std::filesystem::absolute(o.messages).parent_path());
-    request.max_new_tokens = o.max_new_tokens;
+    const Request request = o.messages.empty() ? request_of(o) : request_from(o, messages_text);
     if (o.benchmark > 0) {
       benchmark(*engine, o, request);
     } else {
@@ -229,17 +250,22 @@ void add_run(CLI::App& app, Action& action) {
   auto o = std::make_shared<RunOptions>();
   CLI::App* c = app.add_subcommand("run", "answer a question about pictures, a clip or a text");
   c->add_option("-p,--prompt", o->prompt, "the question")->each([o](const std::string&) { o->has_prompt = true; });
-  c->add_option("--image", o->images, "a PNG, JPEG, WebP, GIF or BMP file; any number of times")->type_name("FILE")->allow_extra_args(false);
+  c->add_option("--image", o->images, "a PNG, JPEG, WebP, GIF or BMP file; any number of times")
+      ->type_name("FILE")
+      ->allow_extra_args(false);
   c->add_option("--video", o->video, "a folder of frames (with --fps) or an animated GIF")->type_name("DIR|FILE.gif");
   c->add_option("--fps", o->fps, "frames per second of --video");
   c->add_option("--system", o->system, "a system message before the question");
-  c->add_option("--messages", o->messages,
-                "chat messages as JSON instead of --prompt: a list, or {\"messages\": [...]}; .jsonl: one conversation a line")
+  c->add_option(
+       "--messages", o->messages,
+       "chat messages as JSON instead of --prompt: a list, or {\"messages\": [...]}; .jsonl: one conversation a line")
       ->type_name("FILE");
-  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")->capture_default_str();
+  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")
+      ->capture_default_str();
   c->add_flag("--json", o->json, "one JSON object per answer");
   c->add_flag("--stats", o->stats, "sizes and times on stderr");
-  c->add_option("--benchmark", o->benchmark, "time N forced tokens, cold and warm, instead of answering")->type_name("N");
+  c->add_option("--benchmark", o->benchmark, "time N forced tokens, cold and warm, instead of answering")
+      ->type_name("N");
   add_engine_options(*c, o->engine);
   c->callback([o, &action] { action = [o] { return run(*o); }; });
 }

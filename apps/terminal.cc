@@ -40,31 +40,49 @@ std::string one_line(const std::string& text) {
 
 }  // namespace
 
-int exit_code(const Error& error) { return error.kind() == ErrorKind::kUsage ? kWrongUsage : kFailed; }
+int exit_code(const Error& error) {
+  return error.kind() == ErrorKind::kUsage ? kWrongUsage : kFailed;
+}
 
 const char* kind_name(ErrorKind kind) {
   switch (kind) {
-    case ErrorKind::kUsage: return "usage";
-    case ErrorKind::kInput: return "input";
-    case ErrorKind::kNotFound: return "not_found";
-    case ErrorKind::kCapacity: return "capacity";
-    case ErrorKind::kDevice: return "device";
-    case ErrorKind::kCancelled: return "cancelled";
+    case ErrorKind::kUsage:
+      return "usage";
+    case ErrorKind::kInput:
+      return "input";
+    case ErrorKind::kNotFound:
+      return "not_found";
+    case ErrorKind::kCapacity:
+      return "capacity";
+    case ErrorKind::kDevice:
+      return "device";
+    case ErrorKind::kCancelled:
+      return "cancelled";
   }
   return "unknown";
 }
 
-void print_error(const std::string& sentence) { std::fprintf(stderr, "vireo: %s\n", one_line(sentence).c_str()); }
+void print_error(const std::string& sentence) {
+  std::fprintf(stderr, "vireo: %s\n", one_line(sentence).c_str());
+}
 
 void print_note(const std::string& sentence) {
   std::fprintf(stderr, "%s\n", dim("note: " + one_line(sentence)).c_str());
 }
 
-bool stdout_is_terminal() { return isatty(STDOUT_FILENO) != 0; }
-bool stderr_is_terminal() { return isatty(STDERR_FILENO) != 0; }
+bool stdout_is_terminal() {
+  return isatty(STDOUT_FILENO) != 0;
+}
+bool stderr_is_terminal() {
+  return isatty(STDERR_FILENO) != 0;
+}
 
-std::string dim(const std::string& text) { return wants_colour() ? "\033[2m" + text + "\033[0m" : text; }
-std::string bold(const std::string& text) { return wants_colour() ? "\033[1m" + text + "\033[0m" : text; }
+std::string dim(const std::string& text) {
+  return wants_colour() ? "\033[2m" + text + "\033[0m" : text;
+}
+std::string bold(const std::string& text) {
+  return wants_colour() ? "\033[1m" + text + "\033[0m" : text;
+}
 
 std::filesystem::path hub_cache() {
   if (const char* folder = env("HF_HUB_CACHE")) return folder;
@@ -105,8 +123,12 @@ SignalGuard::~SignalGuard() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-void SignalGuard::watch(Engine* engine) { g_engine = engine; }
+void SignalGuard::watch(Engine* engine) {
+  g_engine = engine;
+}
 
-int SignalGuard::exit_code() const { return g_signal.load() == 0 ? 0 : 128 + g_signal.load(); }
+int SignalGuard::exit_code() const {
+  return g_signal.load() == 0 ? 0 : 128 + g_signal.load();
+}
 
 }  // namespace vireo::app

@@ -3,17 +3,6 @@
 # makes the static library vireo_NAME and, with tests on, one gtest program per room labelled `unit`.
 function(vireo_room name)
   cmake_parse_arguments(R "" "" "SOURCES;DEPS;LIBS;TESTS;TEST_DEPS" ${ARGN})
-  foreach(list R_SOURCES R_TESTS)  # BOOTSTRAP
-    foreach(f ${${list}})
-      if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${f})
-        list(REMOVE_ITEM ${list} ${f})
-      endif()
-    endforeach()
-  endforeach()
-  if(NOT R_SOURCES)
-    file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/empty.cc "")
-    set(R_SOURCES ${CMAKE_CURRENT_BINARY_DIR}/empty.cc)
-  endif()  # BOOTSTRAP END
   list(TRANSFORM R_DEPS PREPEND vireo_)
   list(TRANSFORM R_TEST_DEPS PREPEND vireo_)
   add_library(vireo_${name} STATIC ${R_SOURCES})

@@ -47,7 +47,7 @@ std::vector<TokenInfo> tokenize(const std::string& checkpoint, const std::filesy
                                 const std::string& text);
 
 struct PictureInfo {
-  int width = 0, height = 0;            // after orientation
+  int width = 0, height = 0;  // after orientation
   int resized_width = 0, resized_height = 0;
   int grid_t = 0, grid_h = 0, grid_w = 0;
   int64_t patches = 0;

@@ -23,18 +23,18 @@ namespace vireo {
 const char* version();
 
 struct Options {
-  std::string checkpoint;              // a folder, a .safetensors file, or ORG/NAME[@REV] in the local Hugging Face cache
-  std::filesystem::path hub_cache;     // that cache's hub folder
-  std::string device = "auto";         // auto, cpu, reference
-  int max_seq = 4096;                  // prompt and generated tokens of one conversation
-  std::string max_pixels = "auto";     // per picture: auto, none (the checkpoint's own limit) or a number
-  std::string pixels = "default";      // default, or reference: alpha and 16-bit grey as the reference processor has them
+  std::string checkpoint;           // a folder, a .safetensors file, or ORG/NAME[@REV] in the local Hugging Face cache
+  std::filesystem::path hub_cache;  // that cache's hub folder
+  std::string device = "auto";      // auto, cpu, reference
+  int max_seq = 4096;               // prompt and generated tokens of one conversation
+  std::string max_pixels = "auto";  // per picture: auto, none (the checkpoint's own limit) or a number
+  std::string pixels = "default";   // default, or reference: alpha and 16-bit grey as the reference processor has them
   std::string weight_mode = "bf16";
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
   std::string kv_mode = "bf16";
-  int threads = 0;                     // 0: every processor this process may use
-  std::string isa = "auto";            // instruction set of the CPU kernels
-  int prefill_chunk = 512;             // rows of one prefill step
+  int threads = 0;           // 0: every processor this process may use
+  std::string isa = "auto";  // instruction set of the CPU kernels
+  int prefill_chunk = 512;   // rows of one prefill step
 };
 
 // Throws Error(kUsage) naming the option, its value and the allowed set. Touches no file and no device.
@@ -70,8 +70,8 @@ struct Part {
 struct Message {
   std::string role;  // system, user, assistant, tool
   std::vector<Part> content;
-  std::string tool_calls;               // JSON array as in the OpenAI API; empty: none
-  std::optional<std::string> reasoning; // earlier thinking of an assistant message
+  std::string tool_calls;                // JSON array as in the OpenAI API; empty: none
+  std::optional<std::string> reasoning;  // earlier thinking of an assistant message
 };
 
 struct Request {
@@ -88,10 +88,10 @@ struct Request {
 Request parse_messages(std::string_view json, const std::filesystem::path& folder);
 
 struct Timings {
-  double media_ms = 0;    // decoding and resizing pictures
-  double vision_ms = 0;   // the vision tower
+  double media_ms = 0;   // decoding and resizing pictures
+  double vision_ms = 0;  // the vision tower
   double prefill_ms = 0;
-  double decode_ms = 0;   // all steps after the first token
+  double decode_ms = 0;       // all steps after the first token
   double first_token_ms = 0;  // from the request to the first token
   double total_ms = 0;
 };
@@ -100,10 +100,10 @@ struct Answer {
   std::string text;             // cut at the end of the answer, special tokens not shown
   std::vector<int32_t> tokens;  // as generated, with the closing one
   int prompt_tokens = 0;
-  int image_tokens = 0;         // of prompt_tokens
-  int patches = 0;              // patches that went through the vision tower
+  int image_tokens = 0;  // of prompt_tokens
+  int patches = 0;       // patches that went through the vision tower
   int completion_tokens = 0;
-  std::string finish_reason;    // stop, length, cancelled
+  std::string finish_reason;       // stop, length, cancelled
   std::vector<std::string> notes;  // one line each for what the user should know, e.g. that pictures were made smaller
   Timings timings;
 };
@@ -168,7 +168,8 @@ class Engine {
   void clear_graphs();
   LatencyStats latency_stats() const;
 
-  // From any thread, and from a signal handler: ends the request that is running, within a fraction of a second.
+  // From any thread, and from a signal handler: ends the request that is running (else the next one) within a
+  // fraction of a second.
   void cancel() noexcept;
 
   std::vector<int32_t> tokenize(const std::string& text) const;

@@ -6,5 +6,4 @@ namespace vireo {
 [[noreturn]] void check_failed(const char* condition, const char* file, int line);
 }  // namespace vireo
 
-#define CHECK(condition) \
-  ((condition) ? static_cast<void>(0) : ::vireo::check_failed(#condition, __FILE__, __LINE__))
+#define CHECK(condition) ((condition) ? static_cast<void>(0) : ::vireo::check_failed(#condition, __FILE__, __LINE__))

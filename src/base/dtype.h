@@ -19,7 +19,9 @@ struct bf16 {
   uint16_t bits = 0;
 };
 
-inline float to_float(bf16 value) { return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16); }
+inline float to_float(bf16 value) {
+  return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
+}
 
 // Round to nearest, ties to even; NaN stays NaN.
 inline bf16 to_bf16(float value) {

@@ -11,9 +11,9 @@ namespace {
 
 TEST(Bf16, RoundsToNearestEven) {
   EXPECT_EQ(to_bf16(1.0f).bits, 0x3f80);
-  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);   // halfway between 1 and 1 + 2^-7: to even
-  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);   // halfway, odd below: up
-  EXPECT_EQ(to_bf16(1.00390637f).bits, 0x3f81);   // just above halfway
+  EXPECT_EQ(to_bf16(1.00390625f).bits, 0x3f80);  // halfway between 1 and 1 + 2^-7: to even
+  EXPECT_EQ(to_bf16(1.01171875f).bits, 0x3f82);  // halfway, odd below: up
+  EXPECT_EQ(to_bf16(1.00390637f).bits, 0x3f81);  // just above halfway
   EXPECT_EQ(to_bf16(-0.0f).bits, 0x8000);
 }
 

@@ -51,7 +51,9 @@ TEST(ThreadPool, SkipsItemsOnceCancelled) {
   }
 }
 
-TEST(ThreadPool, UsableCpusIsPositive) { EXPECT_GE(usable_cpus(), 1); }
+TEST(ThreadPool, UsableCpusIsPositive) {
+  EXPECT_GE(usable_cpus(), 1);
+}
 
 }  // namespace
 }  // namespace vireo

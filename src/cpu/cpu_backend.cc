@@ -42,6 +42,8 @@ class CpuBackend : public HostBackend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) { return std::make_unique<CpuBackend>(options); }
+std::unique_ptr<Backend> make_cpu_backend(const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
 
 }  // namespace vireo

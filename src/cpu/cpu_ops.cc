@@ -8,9 +8,13 @@
 namespace vireo::cpu {
 namespace {
 
-const HostLinear& host(const Linear& w) { return static_cast<const HostLinear&>(w); }
+const HostLinear& host(const Linear& w) {
+  return static_cast<const HostLinear&>(w);
+}
 
-int32_t index_at(Tensor t, int64_t r, int64_t c = 0) { return t.row<int32_t>(r)[c]; }
+int32_t index_at(Tensor t, int64_t r, int64_t c = 0) {
+  return t.row<int32_t>(r)[c];
+}
 
 // Elements touched by one item of a row-wise op: some microseconds of work.
 constexpr int64_t kItemCost = 16384;
@@ -26,8 +30,8 @@ void multiply(const Kernels& k, const HostLinear& w, int64_t group, int64_t firs
     const int64_t begin = std::max(first, part_first), end = std::min(first + outs, part_first + m.out);
     for (int64_t r = 0; begin < end && r < rows; r += kTileRows) {
       const int tile = static_cast<int>(std::min<int64_t>(kTileRows, rows - r));
-      k.dot_tile(x + r * x_stride, x_stride, tile, m.data + (begin - part_first) * m.out_stride, m.out_stride, end - begin,
-                 m.in, y + r * y_stride + begin, y_stride);
+      k.dot_tile(x + r * x_stride, x_stride, tile, m.data + (begin - part_first) * m.out_stride, m.out_stride,
+                 end - begin, m.in, y + r * y_stride + begin, y_stride);
     }
     part_first += m.out;
   }
@@ -79,7 +83,8 @@ void CpuOps::normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out)
   const int64_t per_channel = bytes.cols / 3;
   float table[3][256];
   for (int channel = 0; channel < 3; ++channel) {
-    for (int v = 0; v < 256; ++v) table[channel][v] = (static_cast<float>(v) - scale.mean[channel]) / scale.std[channel];
+    for (int v = 0; v < 256; ++v)
+      table[channel][v] = (static_cast<float>(v) - scale.mean[channel]) / scale.std[channel];
   }
   for_rows(bytes.rows, bytes.cols, [&](int64_t r) {
     const uint8_t* from = bytes.row<uint8_t>(r);
@@ -110,7 +115,8 @@ void CpuOps::rms_norm(Tensor x, const Norm& norm, Tensor out) {
 
 void CpuOps::layer_norm(Tensor x, const Norm& norm, Tensor out) {
   for_rows(x.rows, x.cols, [&](int64_t r) {
-    k_.layer_norm(x.row<float>(r), norm.weight.row<float>(0), norm.bias.row<float>(0), x.cols, norm.eps, out.row<float>(r));
+    k_.layer_norm(x.row<float>(r), norm.weight.row<float>(0), norm.bias.row<float>(0), x.cols, norm.eps,
+                  out.row<float>(r));
   });
 }
 
@@ -199,8 +205,9 @@ void CpuOps::attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const Atten
       AttendState state;
       begin(state, out.row<float>(r) + column, shape.head_dim);
       for (int64_t j = 0; j < n; j += kKeys) {
-        k_.attend_f32(q.row<float>(r) + column, k.row<float>(first_row + j) + column, v.row<float>(first_row + j) + column,
-                      k.stride, static_cast<int>(std::min<int64_t>(kKeys, n - j)), shape.head_dim, shape.scale, &state);
+        k_.attend_f32(q.row<float>(r) + column, k.row<float>(first_row + j) + column,
+                      v.row<float>(first_row + j) + column, k.stride, static_cast<int>(std::min<int64_t>(kKeys, n - j)),
+                      shape.head_dim, shape.scale, &state);
       }
       finish(state, shape.head_dim);
     });
@@ -208,9 +215,8 @@ void CpuOps::attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const Atten
 }
 
 void CpuOps::silu_mul(Tensor x, Tensor out) {
-  for_rows(out.rows, 8 * out.cols, [&](int64_t r) {
-    k_.silu_mul(x.row<float>(r), x.row<float>(r) + out.cols, out.cols, out.row<float>(r));
-  });
+  for_rows(out.rows, 8 * out.cols,
+           [&](int64_t r) { k_.silu_mul(x.row<float>(r), x.row<float>(r) + out.cols, out.cols, out.row<float>(r)); });
 }
 
 void CpuOps::gelu(Tensor x, Gelu kind) {
@@ -232,11 +238,13 @@ void CpuOps::add_rows(Tensor x, Tensor index, Tensor inout) {
 }
 
 void CpuOps::put_rows(Tensor x, Tensor index, Tensor inout) {
-  for_rows(x.rows, x.cols, [&](int64_t r) { std::copy_n(x.row<float>(r), x.cols, inout.row<float>(index_at(index, r))); });
+  for_rows(x.rows, x.cols,
+           [&](int64_t r) { std::copy_n(x.row<float>(r), x.cols, inout.row<float>(index_at(index, r))); });
 }
 
 void CpuOps::gather_rows(Tensor x, Tensor index, Tensor out) {
-  for_rows(out.rows, x.cols, [&](int64_t r) { std::copy_n(x.row<float>(index_at(index, r)), x.cols, out.row<float>(r)); });
+  for_rows(out.rows, x.cols,
+           [&](int64_t r) { std::copy_n(x.row<float>(index_at(index, r)), x.cols, out.row<float>(r)); });
 }
 
 void CpuOps::add_positions(Tensor table, Tensor taps, Tensor weights, Tensor inout) {

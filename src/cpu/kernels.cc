@@ -27,7 +27,8 @@ const Kernels& find_kernels(const std::string& name) {
     if (name == k->name) return *k;
     names += std::string(", ") + k->name;
   }
-  throw Error(ErrorKind::kUsage, "--isa " + name + " is not an instruction set that this machine and build have: use " + names);
+  throw Error(ErrorKind::kUsage,
+              "--isa " + name + " is not an instruction set that this machine and build have: use " + names);
 }
 
 }  // namespace vireo::cpu

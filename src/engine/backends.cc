@@ -29,7 +29,8 @@ std::vector<Finding> backend_findings() {
   std::string sets;
   for (const cpu::Kernels* k : cpu::usable_kernels()) sets += (sets.empty() ? "" : ", ") + std::string(k->name);
   std::vector<Finding> findings;
-  findings.push_back({Finding::Level::kOk, "cpu", fmt::format("{} threads, kernels: {} (the first is used)", usable_cpus(), sets)});
+  findings.push_back(
+      {Finding::Level::kOk, "cpu", fmt::format("{} threads, kernels: {} (the first is used)", usable_cpus(), sets)});
   findings.push_back({Finding::Level::kNote, "cuda", "this build has no CUDA backend; models run on the CPU"});
   return findings;
 }

@@ -31,13 +31,16 @@ bool is_finite(Backend& backend, Tensor t) {
 
 }  // namespace
 
-const char* version() { return "0.1.0"; }
+const char* version() {
+  return "0.1.0";
+}
 
 struct Engine::Impl {
   Impl(const Options& options, const Progress& progress)
       : options(options),
         model(options, progress),
-        prompts(model.files.config, model.files.tokenizer, model.files.chat_template, model.files.preprocessor, prompt_limits()),
+        prompts(model.files.config, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
+                prompt_limits()),
         session({model.files.config, *model.backend, *model.tower, *model.decoder, *model.runner, options.prefill_chunk,
                  [this] { check_cancelled(); }}) {
     model.backend->set_cancel(&cancelled);
@@ -50,8 +53,9 @@ struct Engine::Impl {
             .rules = options.pixels == "reference" ? PixelRules::kReference : PixelRules::kDefault};
   }
 
-  void check_cancelled() const {
-    if (cancelled.load()) throw Error(ErrorKind::kCancelled, "the request was cancelled");
+  // Consumes a cancellation.
+  void check_cancelled() {
+    if (cancelled.exchange(false)) throw Error(ErrorKind::kCancelled, "the request was cancelled");
   }
 
   // Starts the prompt afresh and returns its first token.
@@ -90,10 +94,11 @@ struct Engine::Impl {
     model.decoder->set_probe(nullptr);
     session.truncate(0, 0);
     const std::string weight = find_bad_weight(model.files.checkpoint);
-    throw Error(ErrorKind::kDevice,
-                fmt::format("the logits are not finite; the first bad tensor is {}{}", first.empty() ? "not found again" : first,
-                            weight.empty() ? ": please report this checkpoint and prompt"
-                                           : ", and the checkpoint's " + weight + " holds NaN or infinity: download it again"));
+    throw Error(ErrorKind::kDevice, fmt::format("the logits are not finite; the first bad tensor is {}{}",
+                                                first.empty() ? "not found again" : first,
+                                                weight.empty() ? ": please report this checkpoint and prompt"
+                                                               : ", and the checkpoint's " + weight +
+                                                                     " holds NaN or infinity: download it again"));
   }
 
   bool is_eos(int32_t id) const {
@@ -177,7 +182,6 @@ std::unique_ptr<Engine> Engine::load(const Options& options, const Progress& pro
 Answer Engine::generate(const Request& request, const OnText& on_text) {
   const auto begin = Clock::now();
   reset();
-  impl_->cancelled = false;
   return impl_->answer(impl_->prompts.build(request), request, on_text, begin);
 }
 
@@ -208,7 +212,6 @@ std::vector<float> host_logits(Backend& backend, Tensor logits) {
 std::vector<float> Engine::prefill() {
   Impl& i = *impl_;
   if (i.prompt.ids.empty()) throw Error(ErrorKind::kUsage, "prefill needs a prompt: call set_prompt first");
-  i.cancelled = false;
   i.forced.clear();
   if (i.start(i.prompt, nullptr) < 0) i.fail_not_finite(i.prompt, {});
   i.prefilled = true;
@@ -222,7 +225,8 @@ std::vector<float> Engine::decode_step(int32_t token) {
     throw Error(ErrorKind::kUsage, fmt::format("token {} is outside the vocabulary of {}", token, i.info.vocab_size));
   }
   if (i.session.length() >= i.options.max_seq) {
-    throw Error(ErrorKind::kCapacity, fmt::format("the conversation already has max_seq {} tokens: raise --max-seq", i.options.max_seq));
+    throw Error(ErrorKind::kCapacity,
+                fmt::format("the conversation already has max_seq {} tokens: raise --max-seq", i.options.max_seq));
   }
   i.session.seat(token);
   i.forced.push_back(token);
@@ -241,12 +245,15 @@ void Engine::warmup() {
   std::vector<uint8_t> grey(32 * 32 * 3, 127);
   const Picture picture{.rgb = grey.data(), .width = 32, .height = 32, .stride = 96};
   Request request{.max_new_tokens = 2};
-  request.messages.push_back({.role = "user", .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = "."}}});
+  request.messages.push_back(
+      {.role = "user", .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = "."}}});
   generate(request);
   reset();
 }
 
-GraphStats Engine::graph_stats() const { return {}; }
+GraphStats Engine::graph_stats() const {
+  return {};
+}
 void Engine::clear_graphs() {}
 
 LatencyStats Engine::latency_stats() const {
@@ -263,12 +270,16 @@ LatencyStats Engine::latency_stats() const {
   return s;
 }
 
-void Engine::cancel() noexcept { impl_->cancelled = true; }
+void Engine::cancel() noexcept {
+  impl_->cancelled = true;
+}
 
 std::vector<int32_t> Engine::tokenize(const std::string& text) const {
   return impl_->model.files.tokenizer.encode(text, Tokenizer::Added::kNone);
 }
 
-const ModelInfo& Engine::info() const { return impl_->info; }
+const ModelInfo& Engine::info() const {
+  return impl_->info;
+}
 
 }  // namespace vireo

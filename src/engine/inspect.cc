@@ -18,24 +18,31 @@ namespace {
 Json config_json(const ModelConfig& c) {
   const TextConfig& t = c.text;
   const VisionConfig& v = c.vision;
-  Json text = {{"hidden_size", t.hidden_size}, {"num_layers", t.num_layers}, {"num_heads", t.num_heads},
-               {"num_kv_heads", t.num_kv_heads}, {"head_dim", t.head_dim}, {"intermediate_size", t.intermediate_size},
-               {"vocab_size", t.vocab_size}, {"max_position_embeddings", t.max_position_embeddings},
-               {"rope_theta", t.rope_theta}, {"mrope_section", t.mrope_section}};
+  Json text = {{"hidden_size", t.hidden_size}, {"num_layers", t.num_layers},
+               {"num_heads", t.num_heads},     {"num_kv_heads", t.num_kv_heads},
+               {"head_dim", t.head_dim},       {"intermediate_size", t.intermediate_size},
+               {"vocab_size", t.vocab_size},   {"max_position_embeddings", t.max_position_embeddings},
+               {"rope_theta", t.rope_theta},   {"mrope_section", t.mrope_section}};
   if (t.num_experts > 0) {
     text["num_experts"] = t.num_experts;
     text["experts_per_token"] = t.experts_per_token;
     text["moe_intermediate_size"] = t.moe_intermediate_size;
   }
-  const Json vision = {{"hidden_size", v.hidden_size}, {"depth", v.depth}, {"num_heads", v.num_heads},
-                       {"head_dim", v.head_dim()}, {"intermediate_size", v.intermediate_size},
-                       {"position_side", v.position_side}, {"patch_size", v.patch_size},
-                       {"merge_size", v.merge_size}, {"deepstack_layers", v.deepstack_layers}};
+  const Json vision = {{"hidden_size", v.hidden_size},
+                       {"depth", v.depth},
+                       {"num_heads", v.num_heads},
+                       {"head_dim", v.head_dim()},
+                       {"intermediate_size", v.intermediate_size},
+                       {"position_side", v.position_side},
+                       {"patch_size", v.patch_size},
+                       {"merge_size", v.merge_size},
+                       {"deepstack_layers", v.deepstack_layers}};
   return {{"model_type", c.model_type}, {"tied_head", c.tied_head}, {"text", text}, {"vision", vision}};
 }
 
 bool is_quantised(const std::string& name) {
-  for (const char* part : {".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".gate_proj.", ".up_proj.", ".down_proj", ".gate_up_proj"}) {
+  for (const char* part :
+       {".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".gate_proj.", ".up_proj.", ".down_proj", ".gate_up_proj"}) {
     if (name.find(part) != std::string::npos && name.rfind("model.language_model.", 0) == 0) return true;
   }
   return name == "lm_head.weight";
@@ -47,7 +54,8 @@ std::vector<std::pair<std::string, uint64_t>> tier_bytes(const ModelFiles& files
   for (const HostTensor& t : files.checkpoint.tensors()) {
     (is_quantised(t.name) ? quantised : rest) += static_cast<uint64_t>(t.size());
   }
-  if (files.config.tied_head) quantised += static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
+  if (files.config.tied_head)
+    quantised += static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
   const uint64_t eight = quantised + quantised / 8, four = quantised / 2 + quantised / 8;
   return {{"bf16", files.checkpoint.tensor_bytes()}, {"w8, int8", eight + 2 * rest}, {"w4, int4", four + 2 * rest}};
 }
@@ -141,7 +149,8 @@ std::vector<Finding> doctor() {
   }
   const std::string governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   if (!governor.empty()) {
-    findings.push_back({governor == "powersave" ? Level::kNote : Level::kOk, "clocks", "frequency governor: " + governor});
+    findings.push_back(
+        {governor == "powersave" ? Level::kNote : Level::kOk, "clocks", "frequency governor: " + governor});
   }
   const std::string pages = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   if (!pages.empty()) findings.push_back({Level::kOk, "huge pages", pages});

@@ -13,14 +13,16 @@ namespace {
 
 RgbImage copy_raw(const Picture& p) {
   if (p.width < 1 || p.height < 1 || p.stride < int64_t{p.width} * 3) {
-    throw Error(ErrorKind::kInput, fmt::format("a raw picture of {}x{} pixels with rows of {} bytes is not possible: rows need "
-                                               "at least 3 bytes a pixel",
-                                               p.width, p.height, p.stride));
+    throw Error(ErrorKind::kInput,
+                fmt::format("a raw picture of {}x{} pixels with rows of {} bytes is not possible: rows need "
+                            "at least 3 bytes a pixel",
+                            p.width, p.height, p.stride));
   }
   RgbImage image{p.width, p.height, {}};
   const size_t row = static_cast<size_t>(p.width) * 3;
   image.pixels.resize(row * static_cast<size_t>(p.height));
-  for (int y = 0; y < p.height; ++y) std::memcpy(&image.pixels[row * static_cast<size_t>(y)], p.rgb + y * p.stride, row);
+  for (int y = 0; y < p.height; ++y)
+    std::memcpy(&image.pixels[row * static_cast<size_t>(y)], p.rgb + y * p.stride, row);
   return image;
 }
 
@@ -31,7 +33,9 @@ std::vector<std::byte> read_picture(const Picture& p) {
   return {data, data + text.size()};
 }
 
-std::string name_of(const Picture& p, const std::string& fallback) { return p.path.empty() ? fallback : p.path.string(); }
+std::string name_of(const Picture& p, const std::string& fallback) {
+  return p.path.empty() ? fallback : p.path.string();
+}
 
 RgbImage load_picture(const Picture& p, const std::string& name, PixelRules rules) {
   if (p.rgb) return copy_raw(p);
@@ -41,19 +45,22 @@ RgbImage load_picture(const Picture& p, const std::string& name, PixelRules rule
 Medium load_clip(const Video& clip, const VideoConfig& config, PixelRules rules, const std::string& name) {
   Medium m{.video = true, .name = name, .fps = clip.fps};
   if (clip.gif) {
-    auto frames = decode_gif_clip(clip.gif->path.empty() ? clip.gif->bytes : read_picture(*clip.gif),
-                                  name_of(*clip.gif, name));
+    auto frames =
+        decode_gif_clip(clip.gif->path.empty() ? clip.gif->bytes : read_picture(*clip.gif), name_of(*clip.gif, name));
     m.frames = std::move(frames.frames);
     if (m.fps <= 0) m.fps = frames.fps;
   }
   for (size_t i = 0; i < clip.frames.size(); ++i) {
-    m.frames.push_back(load_picture(clip.frames[i], name_of(clip.frames[i], fmt::format("frame {} of {}", i, name)), rules));
+    m.frames.push_back(
+        load_picture(clip.frames[i], name_of(clip.frames[i], fmt::format("frame {} of {}", i, name)), rules));
   }
-  if (m.fps <= 0) throw Error(ErrorKind::kInput, fmt::format("{} has no frame rate: give one with --fps (or \"fps\")", name));
+  if (m.fps <= 0)
+    throw Error(ErrorKind::kInput, fmt::format("{} has no frame rate: give one with --fps (or \"fps\")", name));
   const int total = static_cast<int>(m.frames.size());
   if (total < config.temporal_patch_size) {
-    throw Error(ErrorKind::kInput, fmt::format("{} has {} frame(s) and a clip needs at least {}: send a single frame as an image",
-                                               name, total, config.temporal_patch_size));
+    throw Error(ErrorKind::kInput,
+                fmt::format("{} has {} frame(s) and a clip needs at least {}: send a single frame as an image", name,
+                            total, config.temporal_patch_size));
   }
   if (clip.sample) {
     m.frame_indices = sample_frames(total, m.fps, config);
@@ -111,7 +118,9 @@ VideoConfig video_limits(const Medium& m, const PreprocessorConfig& config) {
   return v;
 }
 
-Size size_of(const RgbImage& image) { return {image.height, image.width}; }
+Size size_of(const RgbImage& image) {
+  return {image.height, image.width};
+}
 
 // Runs f and puts the medium's name before what it has to say.
 template <typename F>
@@ -139,12 +148,15 @@ Patches patches_of(const Medium& m, const PreprocessorConfig& config) {
   });
 }
 
-std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const PreprocessorConfig& config, int64_t max_tokens,
-                                  std::optional<int64_t> cap) {
-  const auto fits = [&](std::optional<int64_t> budget) { return tokens_of(media, with_budget(config, budget)) <= max_tokens; };
+std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const PreprocessorConfig& config,
+                                  int64_t max_tokens, std::optional<int64_t> cap) {
+  const auto fits = [&](std::optional<int64_t> budget) {
+    return tokens_of(media, with_budget(config, budget)) <= max_tokens;
+  };
   if (fits(cap)) return cap;
   const int64_t cell = int64_t{config.image.factor()} * config.image.factor();
-  int64_t low = 1, high = std::min(cap.value_or(config.image.max_pixels), config.image.max_pixels) / cell;  // in cells; high is too much
+  int64_t low = 1, high = std::min(cap.value_or(config.image.max_pixels), config.image.max_pixels) /
+                          cell;  // in cells; high is too much
   while (low + 1 < high) {
     const int64_t middle = (low + high) / 2;
     (fits(middle * cell) ? low : high) = middle;

@@ -31,7 +31,7 @@ Patches patches_of(const Medium& medium, const PreprocessorConfig& config);
 
 // The largest budget (at most `cap`) under which all media together take at most `max_tokens` tokens; nothing when no
 // budget is needed. The smallest possible budget when even that is too much.
-std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const PreprocessorConfig& config, int64_t max_tokens,
-                                  std::optional<int64_t> cap);
+std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const PreprocessorConfig& config,
+                                  int64_t max_tokens, std::optional<int64_t> cap);
 
 }  // namespace vireo

@@ -50,14 +50,17 @@ class Parser {
 
   Part part(const Json& p, const std::string& where) const {
     if (p.is_string()) return {.kind = Part::Kind::kText, .text = p.get<std::string>()};
-    if (!p.is_object()) refuse(where, fmt::format("is {}: use {{\"type\": \"text\" | \"image\" | \"video\", ...}}", p.type_name()));
+    if (!p.is_object())
+      refuse(where, fmt::format("is {}: use {{\"type\": \"text\" | \"image\" | \"video\", ...}}", p.type_name()));
     for (const char* key : {"image", "image_url", "image_path"}) {
-      if (const Json* image = find_key(p, key)) return {.kind = Part::Kind::kImage, .image = picture(*image, where + "." + key)};
+      if (const Json* image = find_key(p, key))
+        return {.kind = Part::Kind::kImage, .image = picture(*image, where + "." + key)};
     }
     for (const char* key : {"video", "video_url"}) {
       if (const Json* video = find_key(p, key)) return clip(p, *video, where + "." + key);
     }
-    if (const Json* text = find_key(p, "text")) return {.kind = Part::Kind::kText, .text = text_of(*text, where + ".text")};
+    if (const Json* text = find_key(p, "text"))
+      return {.kind = Part::Kind::kText, .text = text_of(*text, where + ".text")};
     refuse(where, "has none of the keys text, image, image_url, video");
   }
 
@@ -71,7 +74,8 @@ class Parser {
     const std::string& text = text_of(value, where);
     if (text.rfind("data:", 0) == 0) return {.bytes = data_uri(text, where)};
     if (text.rfind("http://", 0) == 0 || text.rfind("https://", 0) == 0) {
-      refuse(where, "is a web address, and nothing is ever fetched: save the picture and give its path, or send a data: URI");
+      refuse(where,
+             "is a web address, and nothing is ever fetched: save the picture and give its path, or send a data: URI");
     }
     if (text.empty()) refuse(where, "is empty: give a path or a data: URI");
     const std::filesystem::path path = text.rfind("file://", 0) == 0 ? text.substr(7) : text;
@@ -91,12 +95,14 @@ class Parser {
   Part clip(const Json& p, const Json& video, const std::string& where) const {
     Part out{.kind = Part::Kind::kVideo};
     if (video.is_array()) {
-      for (size_t i = 0; i < video.size(); ++i) out.video.frames.push_back(picture(video[i], fmt::format("{}[{}]", where, i)));
+      for (size_t i = 0; i < video.size(); ++i)
+        out.video.frames.push_back(picture(video[i], fmt::format("{}[{}]", where, i)));
     } else {
       out.video.gif = picture(video, where);
     }
     out.video.fps = get_double_or(p, "fps", where, 0.0);
-    if (out.video.fps < 0) refuse(where, fmt::format("has fps {}: use a positive number of frames per second", out.video.fps));
+    if (out.video.fps < 0)
+      refuse(where, fmt::format("has fps {}: use a positive number of frames per second", out.video.fps));
     out.video.sample = get_bool_or(p, "do_sample_frames", where, false);
     return out;
   }
@@ -114,8 +120,8 @@ Request parse_messages(std::string_view json, const std::filesystem::path& folde
     messages = find_key(document, "messages");
     if (!messages) throw Error(ErrorKind::kInput, "the JSON object has no key \"messages\"");
     if (const Json* tools = find_key(document, "tools"); tools && !tools->is_null()) request.tools = tools->dump();
-    request.max_new_tokens = static_cast<int>(
-        get_int_or(document, "max_new_tokens", "messages", 1, 1 << 30, request.max_new_tokens));
+    request.max_new_tokens =
+        static_cast<int>(get_int_or(document, "max_new_tokens", "messages", 1, 1 << 30, request.max_new_tokens));
   }
   if (!messages->is_array()) {
     throw Error(ErrorKind::kInput, fmt::format("messages is {}, not a list of chat messages", messages->type_name()));

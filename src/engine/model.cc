@@ -38,9 +38,10 @@ void check_agreement(const ModelConfig& config, const PreprocessorConfig& pre) {
   for (const PixelConfig* p : {&pre.image, static_cast<const PixelConfig*>(&pre.video)}) {
     const auto check = [](const char* key, int64_t preprocessor, int64_t model) {
       if (preprocessor == model) return;
-      throw Error(ErrorKind::kInput, fmt::format("the preprocessor files say {} {} and config.json says {}: the files are of "
-                                                 "different checkpoints",
-                                                 key, preprocessor, model));
+      throw Error(ErrorKind::kInput,
+                  fmt::format("the preprocessor files say {} {} and config.json says {}: the files are of "
+                              "different checkpoints",
+                              key, preprocessor, model));
     };
     check("patch_size", p->patch_size, config.vision.patch_size);
     check("temporal_patch_size", p->temporal_patch_size, config.vision.temporal_patch_size);
@@ -60,9 +61,11 @@ ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path
                    Checkpoint::open(folder)};
   check_agreement(files.config, files.preprocessor);
   if (files.tokenizer.size() > files.config.text.vocab_size) {
-    throw Error(ErrorKind::kInput, fmt::format("tokenizer.json has {} tokens and config.json's vocab_size is {}: the files are of different "
-                                               "checkpoints",
-                                               files.tokenizer.size(), files.config.text.vocab_size));
+    throw Error(
+        ErrorKind::kInput,
+        fmt::format("tokenizer.json has {} tokens and config.json's vocab_size is {}: the files are of different "
+                    "checkpoints",
+                    files.tokenizer.size(), files.config.text.vocab_size));
   }
   return files;
 }
@@ -73,23 +76,28 @@ uint64_t check_memory(const ModelFiles& files, DType kv_type, int max_seq) {
   const auto available = available_memory();
   if (!available || weights + kv <= *available) return kv;
   const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  throw Error(ErrorKind::kCapacity,
-              fmt::format("weights of {:.2f} GiB and a KV cache of {:.2f} GiB (max_seq {}) do not fit in the {:.2f} GiB of memory "
-                          "available: lower --max-seq, free memory, or use a smaller checkpoint",
-                          gib(weights), gib(kv), max_seq, gib(*available)));
+  throw Error(
+      ErrorKind::kCapacity,
+      fmt::format(
+          "weights of {:.2f} GiB and a KV cache of {:.2f} GiB (max_seq {}) do not fit in the {:.2f} GiB of memory "
+          "available: lower --max-seq, free memory, or use a smaller checkpoint",
+          gib(weights), gib(kv), max_seq, gib(*available)));
 }
 
-Model::Model(const Options& options, const Progress& progress) : files(open_model(options.checkpoint, options.hub_cache)) {
+Model::Model(const Options& options, const Progress& progress)
+    : files(open_model(options.checkpoint, options.hub_cache)) {
   backend = make_backend(options);
   check_memory(files, backend->kv_type(), options.max_seq);
   if (options.max_seq > files.config.text.max_position_embeddings) {
-    throw Error(ErrorKind::kUsage, fmt::format("--max-seq {} is beyond the {} positions of this model: use at most that",
-                                               options.max_seq, files.config.text.max_position_embeddings));
+    throw Error(ErrorKind::kUsage,
+                fmt::format("--max-seq {} is beyond the {} positions of this model: use at most that", options.max_seq,
+                            files.config.text.max_position_embeddings));
   }
   weights = load_weights(files.checkpoint, files.config, *backend, progress);
   const int64_t rows = std::min(options.prefill_chunk, options.max_seq);
   const int64_t pages = (options.max_seq + kPageTokens - 1) / kPageTokens;
-  tower = std::make_unique<VisionTower>(files.config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
+  tower = std::make_unique<VisionTower>(files.config.vision, weights.vision, *backend,
+                                        pixel_scale(files.preprocessor.image));
   decoder = std::make_unique<Decoder>(files.config, weights.decoder, *backend,
                                       Decoder::Shape{.max_rows = rows, .max_wanted = 1, .slots = pages * kPageTokens});
   runner = make_eager_runner(*backend, [d = decoder.get()](const Step& step) { return d->forward(step); },

@@ -16,7 +16,9 @@ using Names = std::vector<std::string>;
 const Names kTiers = {"bf16", "w8", "w4", "int8", "int4", "nvfp4"};
 const Names kProjections = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
 
-[[noreturn]] void refuse(const std::string& sentence) { throw Error(ErrorKind::kUsage, sentence); }
+[[noreturn]] void refuse(const std::string& sentence) {
+  throw Error(ErrorKind::kUsage, sentence);
+}
 
 bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -40,10 +42,12 @@ void check_override(const std::string& key, const std::string& tier) {
     const bool canonical = layer.size() > 1 && layer[0] == 'L' && error == std::errc() &&
                            end == layer.data() + layer.size() && layer == fmt::format("L{}", index);
     if (!canonical) refuse(fmt::format("--wq {}={}: '{}' is not a layer: write L0, L1, ...", key, tier, layer));
-    if (projection == "lm_head") refuse(fmt::format("--wq {}={}: lm_head has no layers: write lm_head={}", key, tier, tier));
+    if (projection == "lm_head")
+      refuse(fmt::format("--wq {}={}: lm_head has no layers: write lm_head={}", key, tier, tier));
   }
   if (!contains(kProjections, projection)) {
-    refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection, fmt::join(kProjections, ", ")));
+    refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection,
+                       fmt::join(kProjections, ", ")));
   }
   check_tier("--wq " + key, tier, kTiers);
 }
@@ -62,7 +66,8 @@ std::optional<int64_t> parse_max_pixels(const std::string& value) {
 
 void validate(const Options& o) {
   validate_device(o.device);
-  if (o.max_seq < 2) refuse(fmt::format("--max-seq {} is too small: it counts prompt and answer tokens, at least 2", o.max_seq));
+  if (o.max_seq < 2)
+    refuse(fmt::format("--max-seq {} is too small: it counts prompt and answer tokens, at least 2", o.max_seq));
   parse_max_pixels(o.max_pixels);
   if (o.pixels != "default" && o.pixels != "reference") {
     refuse(fmt::format("--pixels {} is unknown: use default or reference", o.pixels));
@@ -70,7 +75,8 @@ void validate(const Options& o) {
   check_tier("--weight-mode", o.weight_mode, kTiers);
   check_tier("--kv-mode", o.kv_mode, {"bf16", "int8"});
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
-  if (o.threads < 0 || o.threads > 1024) refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));
+  if (o.threads < 0 || o.threads > 1024)
+    refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));
   if (o.prefill_chunk < 1) refuse(fmt::format("--prefill-chunk {} is too small: use at least 1", o.prefill_chunk));
   if (o.checkpoint.empty()) refuse("no checkpoint is named: use --checkpoint FOLDER or --checkpoint ORG/NAME");
 }

@@ -62,7 +62,8 @@ void check_not_empty(const Request& request) {
     if (part.kind != Part::Kind::kText || !blank(part.text)) return;
   }
   if (!last.tool_calls.empty()) return;
-  throw Error(ErrorKind::kInput, fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", last.role));
+  throw Error(ErrorKind::kInput,
+              fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", last.role));
 }
 
 }  // namespace
@@ -83,9 +84,10 @@ PromptBuilder::PromptBuilder(const ModelConfig& config, const Tokenizer& tokeniz
     : config_(config), tokenizer_(tokenizer), template_(chat_template), preprocessor_(preprocessor), limits_(limits) {
   const auto check = [&](const char* text, int32_t id) {
     if (tokenizer.find_added(text) == id) return;
-    throw Error(ErrorKind::kInput, fmt::format("tokenizer.json does not have {} as token {}, which config.json says: the two files are "
-                                               "of different checkpoints",
-                                               text, id));
+    throw Error(ErrorKind::kInput,
+                fmt::format("tokenizer.json does not have {} as token {}, which config.json says: the two files are "
+                            "of different checkpoints",
+                            text, id));
   };
   check("<|image_pad|>", config.image_token);
   check("<|video_pad|>", config.video_token);
@@ -110,7 +112,8 @@ std::vector<int32_t> PromptBuilder::encode(const std::vector<PromptPiece>& piece
       continue;
     }
     for (double seconds : time_stamps(medium, preprocessor_.video.temporal_patch_size)) {
-      text.push_back({fmt::format("<{:.1f} seconds><|vision_start|><|video_pad|><|vision_end|>", seconds), Tokenizer::Added::kAll});
+      text.push_back({fmt::format("<{:.1f} seconds><|vision_start|><|video_pad|><|vision_end|>", seconds),
+                      Tokenizer::Added::kAll});
       marks.push_back({1, grid.h, grid.w});
     }
   }
@@ -148,8 +151,9 @@ std::optional<int64_t> PromptBuilder::budget(const std::vector<PromptPiece>& pie
     const Grid full = grid_of(media[i], preprocessor_), less = grid_of(media[i], limited);
     if (full == less) continue;
     const int p = preprocessor_.image.patch_size;
-    notes.push_back(fmt::format("{} is read at {}x{} pixels instead of {}x{} (at most {} pixels a picture; --max-pixels none lifts it)",
-                                media[i].name, less.w * p, less.h * p, full.w * p, full.h * p, *chosen));
+    notes.push_back(fmt::format(
+        "{} is read at {}x{} pixels instead of {}x{} (at most {} pixels a picture; --max-pixels none lifts it)",
+        media[i].name, less.w * p, less.h * p, full.w * p, full.h * p, *chosen));
   }
   return chosen;
 }
@@ -162,30 +166,32 @@ Prompt PromptBuilder::build(const Request& request) const {
   ChatOptions chat{.tools = tool_schemas(request), .add_vision_id = request.add_vision_id};
   const auto pieces = template_.render(chat_messages(request), chat);
   const auto media = load_media(request, preprocessor_.video, limits_.rules);
-  const size_t marks = static_cast<size_t>(std::count_if(pieces.begin(), pieces.end(), [](const PromptPiece& p) {
-    return p.kind != PromptPiece::Kind::kText;
-  }));
+  const size_t marks = static_cast<size_t>(std::count_if(
+      pieces.begin(), pieces.end(), [](const PromptPiece& p) { return p.kind != PromptPiece::Kind::kText; }));
   if (marks != media.size()) {
-    throw Error(ErrorKind::kInput, fmt::format("the chat template ({}) shows {} of {} pictures: put pictures into user messages",
-                                               template_.style_name(), marks, media.size()));
+    throw Error(ErrorKind::kInput,
+                fmt::format("the chat template ({}) shows {} of {} pictures: put pictures into user messages",
+                            template_.style_name(), marks, media.size()));
   }
   Prompt prompt;
-  const PreprocessorConfig limited = with_budget(preprocessor_, budget(pieces, media, request.max_new_tokens, prompt.notes));
+  const PreprocessorConfig limited =
+      with_budget(preprocessor_, budget(pieces, media, request.max_new_tokens, prompt.notes));
   std::vector<Grid> grids;
   for (const Medium& m : media) grids.push_back(grid_of(m, limited));
   std::vector<VisualRun> runs;
   prompt.ids = encode(pieces, media, grids, &runs);
   const int64_t tokens = static_cast<int64_t>(prompt.ids.size());
   if (tokens + request.max_new_tokens - 1 > limits_.max_seq) {
-    throw Error(ErrorKind::kCapacity,
-                fmt::format("the prompt has {} tokens, which with max_new_tokens {} does not fit in max_seq {}: shorten it, or raise --max-seq",
-                            tokens, request.max_new_tokens, limits_.max_seq));
+    throw Error(ErrorKind::kCapacity, fmt::format("the prompt has {} tokens, which with max_new_tokens {} does not fit "
+                                                  "in max_seq {}: shorten it, or raise --max-seq",
+                                                  tokens, request.max_new_tokens, limits_.max_seq));
   }
   for (const Medium& m : media) prompt.media.push_back(patches_of(m, limited));
   for (const Patches& p : prompt.media) prompt.patches += p.grid.patches();
   prompt.positions = prompt_positions(tokens, runs, prompt.next_position);
   for (const VisualRun& run : runs) {
-    for (int64_t i = 0; i < int64_t{run.rows} * run.cols; ++i) prompt.visual_rows.push_back(static_cast<int32_t>(run.first + i));
+    for (int64_t i = 0; i < int64_t{run.rows} * run.cols; ++i)
+      prompt.visual_rows.push_back(static_cast<int32_t>(run.first + i));
   }
   return prompt;
 }

@@ -44,7 +44,7 @@ class Session {
   HostStep chunk(const Prompt& prompt, int64_t begin, int64_t end) const;
 
   Parts p_;
-  int64_t length_ = 0;        // tokens in the cache
+  int64_t length_ = 0;  // tokens in the cache
   int32_t next_position_ = 0;
   OwnedTensor merged_;
   std::vector<OwnedTensor> deepstack_;

@@ -101,8 +101,7 @@ Header read_header(const ImageSource& source) {
   need(source, kFileHeader + kCoreHeader);
   const uint32_t header_bytes = load_le32(p + kFileHeader);
   need(source, kFileHeader + header_bytes);
-  if (header_bytes != kCoreHeader && header_bytes < kInfoHeader)
-    fail(source, "its header is of an unknown kind");
+  if (header_bytes != kCoreHeader && header_bytes < kInfoHeader) fail(source, "its header is of an unknown kind");
   Header h;
   h.pixels = load_le32(p + 10);
   h.palette = kFileHeader + header_bytes;

@@ -21,8 +21,7 @@ struct BmpKind {
 
 std::string make_bmp(const BmpKind& kind, const std::string& rows) {
   const std::string info = le32(40) + le32(kind.width) + le32(kind.height) + le16(1) + le16(kind.bits) +
-                           le32(kind.compression) + le32(rows.size()) + le32(0) + le32(0) +
-                           le32(kind.colors) + le32(0);
+                           le32(kind.compression) + le32(rows.size()) + le32(0) + le32(0) + le32(kind.colors) + le32(0);
   const uint32_t offset = 14 + info.size() + kind.after_header.size();
   return "BM" + le32(offset + rows.size()) + le32(0) + le32(offset) + info + kind.after_header + rows;
 }
@@ -40,20 +39,16 @@ TEST(Bmp, BottomUpAndTopDown) {
 const std::string kPalette = "\0\0\xff\0\xff\xff\xff\0\xff\0\0\0\0\xff\0\0"s;  // red, white, blue, green
 
 TEST(Bmp, Palettes) {
-  EXPECT_EQ(decode(make_bmp({.bits = 8, .after_header = kPalette, .colors = 4}, "\2\3\0\0\0\1\0\0"s)).pixels,
+  EXPECT_EQ(decode(make_bmp({.bits = 8, .after_header = kPalette, .colors = 4}, "\2\3\0\0\0\1\0\0"s)).pixels, kUpright);
+  EXPECT_EQ(decode(make_bmp({.bits = 4, .after_header = kPalette, .colors = 4}, "\x23\0\0\0\x01\0\0\0"s)).pixels,
             kUpright);
-  EXPECT_EQ(
-      decode(make_bmp({.bits = 4, .after_header = kPalette, .colors = 4}, "\x23\0\0\0\x01\0\0\0"s)).pixels,
-      kUpright);
-  EXPECT_EQ(
-      decode(make_bmp({.height = 1, .bits = 1, .after_header = kPalette, .colors = 2}, "\x40\0\0\0"s)).pixels,
-      (Pixels{255, 0, 0, 255, 255, 255}));
+  EXPECT_EQ(decode(make_bmp({.height = 1, .bits = 1, .after_header = kPalette, .colors = 2}, "\x40\0\0\0"s)).pixels,
+            (Pixels{255, 0, 0, 255, 255, 255}));
 }
 
 TEST(Bmp, IndicesOutsideThePaletteAreBlack) {
-  EXPECT_EQ(
-      decode(make_bmp({.height = 1, .bits = 8, .after_header = kPalette, .colors = 4}, "\xff\1\0\0"s)).pixels,
-      (Pixels{0, 0, 0, 255, 255, 255}));
+  EXPECT_EQ(decode(make_bmp({.height = 1, .bits = 8, .after_header = kPalette, .colors = 4}, "\xff\1\0\0"s)).pixels,
+            (Pixels{0, 0, 0, 255, 255, 255}));
 }
 
 TEST(Bmp, SixteenBits) {
@@ -76,8 +71,7 @@ TEST(Bmp, ThirtyTwoBitsIgnoreTheFourthByteUnlessItIsAlpha) {
 }
 
 TEST(Bmp, CoreHeader) {
-  const std::string core =
-      "BM" + le32(0) + le32(0) + le32(26) + le32(12) + le16(2) + le16(2) + le16(1) + le16(24);
+  const std::string core = "BM" + le32(0) + le32(0) + le32(26) + le32(12) + le16(2) + le16(2) + le16(1) + le16(24);
   EXPECT_EQ(decode(core + kRows24).pixels, kUpright);
 }
 

@@ -54,16 +54,15 @@ void check_shard_name(const fs::path& index, const std::string& shard) {
     return;
   }
   throw Error(ErrorKind::kInput,
-              fmt::format("{}: the shard name {} is not the name of a .safetensors file in the folder",
-                          index.string(), in_quotes(shard)));
+              fmt::format("{}: the shard name {} is not the name of a .safetensors file in the folder", index.string(),
+                          in_quotes(shard)));
 }
 
 ShardMap read_index(const fs::path& index) {
   const Json json = read_json(index, {.bytes = kMaxIndexBytes, .depth = 8});
   const Json* weight_map = find_key(json, "weight_map");
   if (!weight_map || !weight_map->is_object() || weight_map->empty()) {
-    throw Error(ErrorKind::kInput,
-                fmt::format("{}: 'weight_map' is missing or names no tensor", index.string()));
+    throw Error(ErrorKind::kInput, fmt::format("{}: 'weight_map' is missing or names no tensor", index.string()));
   }
   ShardMap shards;
   for (const auto& [tensor, shard] : weight_map->items()) {
@@ -81,15 +80,13 @@ ShardMap read_index(const fs::path& index) {
   return shards;
 }
 
-SafetensorsFile open_shard(const fs::path& folder, const std::string& shard,
-                           const std::vector<std::string>& names) {
+SafetensorsFile open_shard(const fs::path& folder, const std::string& shard, const std::vector<std::string>& names) {
   const fs::path path = folder / shard;
   if (!is_present(path)) {
-    throw Error(
-        ErrorKind::kNotFound,
-        fmt::format("the shard {} that model.safetensors.index.json names is missing; fetch the checkpoint "
-                    "again with `hf download ORG/NAME`",
-                    path.string()));
+    throw Error(ErrorKind::kNotFound,
+                fmt::format("the shard {} that model.safetensors.index.json names is missing; fetch the checkpoint "
+                            "again with `hf download ORG/NAME`",
+                            path.string()));
   }
   SafetensorsFile file = SafetensorsFile::open(path);
   std::unordered_set<std::string_view> present;
@@ -97,8 +94,8 @@ SafetensorsFile open_shard(const fs::path& folder, const std::string& shard,
   for (const std::string& name : names) {
     if (present.count(name)) continue;
     throw Error(ErrorKind::kInput,
-                fmt::format("the tensor {} is not in {}, where model.safetensors.index.json places it",
-                            in_quotes(name), path.string()));
+                fmt::format("the tensor {} is not in {}, where model.safetensors.index.json places it", in_quotes(name),
+                            path.string()));
   }
   return file;
 }
@@ -112,11 +109,10 @@ std::vector<SafetensorsFile> open_files(const fs::path& folder) {
   } else if (is_present(index)) {
     for (const auto& [shard, names] : read_index(index)) files.push_back(open_shard(folder, shard, names));
   } else {
-    throw Error(
-        ErrorKind::kNotFound,
-        fmt::format("{} holds neither model.safetensors nor model.safetensors.index.json; a checkpoint is a "
-                    "folder as `hf download ORG/NAME` leaves it",
-                    folder.string()));
+    throw Error(ErrorKind::kNotFound,
+                fmt::format("{} holds neither model.safetensors nor model.safetensors.index.json; a checkpoint is a "
+                            "folder as `hf download ORG/NAME` leaves it",
+                            folder.string()));
   }
   return files;
 }
@@ -156,12 +152,10 @@ const HostTensor* Checkpoint::find(std::string_view name) const {
 const HostTensor& Checkpoint::get(std::string_view name, const std::vector<int64_t>& shape) const {
   const HostTensor* tensor = find(name);
   if (!tensor) {
-    throw Error(
-        ErrorKind::kNotFound,
-        fmt::format(
-            "the checkpoint {} has no tensor '{}' (expected: BF16 {}); its config.json and its weights "
-            "do not belong together or the weights are incomplete",
-            folder_.string(), name, shape_text(shape)));
+    throw Error(ErrorKind::kNotFound,
+                fmt::format("the checkpoint {} has no tensor '{}' (expected: BF16 {}); its config.json and its weights "
+                            "do not belong together or the weights are incomplete",
+                            folder_.string(), name, shape_text(shape)));
   }
   if (tensor->shape != shape) {
     throw Error(ErrorKind::kInput,
@@ -169,11 +163,16 @@ const HostTensor& Checkpoint::get(std::string_view name, const std::vector<int64
                             file_of(*tensor).string(), name, shape_text(tensor->shape), shape_text(shape)));
   }
   if (tensor->dtype != DType::kBF16) {
-    throw Error(
-        ErrorKind::kInput,
-        fmt::format("{}: the tensor '{}' has the dtype {}, but only BF16 is accepted; use the published BF16 "
-                    "checkpoint or save this one with torch_dtype bfloat16",
-                    file_of(*tensor).string(), name, name_of(tensor->dtype)));
+    throw Error(ErrorKind::kInput,
+                fmt::format("{}: the tensor '{}' has the dtype {}, but only BF16 is accepted; use the published BF16 "
+                            "checkpoint or save this one with torch_dtype bfloat16",
+                            file_of(*tensor).string(), name, name_of(tensor->dtype)));
+  }
+  if (reinterpret_cast<uintptr_t>(tensor->data) % size_of(tensor->dtype) != 0) {
+    throw Error(ErrorKind::kInput,
+                fmt::format("{}: the tensor '{}' begins at an odd byte of the file; save the checkpoint again with "
+                            "safetensors 0.3 or later, which aligns tensors",
+                            file_of(*tensor).string(), name));
   }
   return *tensor;
 }

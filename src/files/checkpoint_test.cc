@@ -17,8 +17,8 @@ using std::string;
 string file_of_names(const std::vector<string>& names, const string& dtype = "BF16") {
   string header = "{", data;
   for (size_t i = 0; i < names.size(); ++i) {
-    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[2,3],"data_offsets":[{},{}]}})", i ? "," : "",
-                          names[i], dtype, 12 * i, 12 * i + 12);
+    header += fmt::format(R"({}"{}":{{"dtype":"{}","shape":[2,3],"data_offsets":[{},{}]}})", i ? "," : "", names[i],
+                          dtype, 12 * i, 12 * i + 12);
     data += string(12, static_cast<char>('0' + i));
   }
   header += "}";
@@ -95,15 +95,14 @@ TEST_F(CheckpointTest, GivesThePublishedNames) {
 }
 
 TEST_F(CheckpointTest, RefusesNamesThatFallTogether) {
-  EXPECT_ERROR(open_single({"visual.x", "model.visual.x"}), "kInput",
-               "the tensor 'model.visual.x' occurs twice");
+  EXPECT_ERROR(open_single({"visual.x", "model.visual.x"}), "kInput", "the tensor 'model.visual.x' occurs twice");
 }
 
 TEST_F(CheckpointTest, RefusesATensorInTwoShards) {
   folder_.write("a.safetensors", file_of_names({"x"}));
   folder_.write("b.safetensors", file_of_names({"x", "y"}));
-  EXPECT_ERROR(open_index(R"({"x": "a.safetensors", "y": "b.safetensors"})"), "kInput",
-               "the tensor 'x' occurs twice", "a.safetensors and in", "b.safetensors");
+  EXPECT_ERROR(open_index(R"({"x": "a.safetensors", "y": "b.safetensors"})"), "kInput", "the tensor 'x' occurs twice",
+               "a.safetensors and in", "b.safetensors");
 }
 
 TEST_F(CheckpointTest, NamesWhatIsMissing) {
@@ -113,22 +112,20 @@ TEST_F(CheckpointTest, NamesWhatIsMissing) {
   folder_.write("a.safetensors", file_of_names({"x"}));
   EXPECT_ERROR(open_index(R"({"x": "a.safetensors", "y": "b.safetensors"})"), "kNotFound", "the shard",
                "b.safetensors that model.safetensors.index.json names is missing", "hf download");
-  EXPECT_ERROR(open_index(R"({"x": "a.safetensors", "y": "a.safetensors"})"), "kInput",
-               "the tensor 'y' is not in", "a.safetensors, where model.safetensors.index.json places it");
+  EXPECT_ERROR(open_index(R"({"x": "a.safetensors", "y": "a.safetensors"})"), "kInput", "the tensor 'y' is not in",
+               "a.safetensors, where model.safetensors.index.json places it");
 }
 
 TEST_F(CheckpointTest, NamesADanglingShard) {
   std::filesystem::create_symlink("../blobs/gone", folder_.path() / "a.safetensors");
-  EXPECT_ERROR(open_index(R"({"x": "a.safetensors"})"), "kNotFound", "a link whose target is missing",
-               "hf download");
+  EXPECT_ERROR(open_index(R"({"x": "a.safetensors"})"), "kNotFound", "a link whose target is missing", "hf download");
   std::filesystem::create_symlink("../blobs/gone", folder_.path() / "model.safetensors");
-  EXPECT_ERROR(Checkpoint::open(folder_.path()), "kNotFound",
-               "model.safetensors is a link whose target is missing");
+  EXPECT_ERROR(Checkpoint::open(folder_.path()), "kNotFound", "model.safetensors is a link whose target is missing");
 }
 
 TEST_F(CheckpointTest, RefusesShardNamesThatLeaveTheFolder) {
-  for (const char* name : {"../a.safetensors", "/etc/a.safetensors", "s/a.safetensors", "..", "",
-                           ".safetensors", "s\\\\a.safetensors", "a.bin", "a\\u0000.safetensors"}) {
+  for (const char* name : {"../a.safetensors", "/etc/a.safetensors", "s/a.safetensors", "..", "", ".safetensors",
+                           "s\\\\a.safetensors", "a.bin", "a\\u0000.safetensors"}) {
     EXPECT_ERROR(open_index(fmt::format(R"({{"x": "{}"}})", name)), "kInput", "the shard name '",
                  "is not the name of a .safetensors file in the folder");
   }
@@ -156,8 +153,7 @@ TEST_F(CheckpointTest, NamesADamagedShard) {
 
 TEST_F(CheckpointTest, GetNamesTensorFileAndBothValues) {
   const Checkpoint c = open_single({"x"});
-  EXPECT_ERROR(c.get("y", {2, 3}), "kNotFound",
-               folder_.path().string() + " has no tensor 'y' (expected: BF16 [2, 3])");
+  EXPECT_ERROR(c.get("y", {2, 3}), "kNotFound", folder_.path().string() + " has no tensor 'y' (expected: BF16 [2, 3])");
   EXPECT_ERROR(c.get("x", {3, 2}), "kInput",
                "model.safetensors: the tensor 'x' has the shape [2, 3], but config.json asks for [3, 2]");
   EXPECT_ERROR(c.get("x", {6}), "has the shape [2, 3], but config.json asks for [6]");
@@ -170,10 +166,17 @@ TEST_F(CheckpointTest, GetRefusesOtherDtypes) {
                "only BF16 is accepted", "bfloat16");
 }
 
+TEST_F(CheckpointTest, GetRefusesUnalignedTensors) {
+  string header = R"({"x":{"dtype":"BF16","shape":[2],"data_offsets":[1,5]}})";
+  header.resize((header.size() + 7) / 8 * 8, ' ');
+  folder_.write("model.safetensors", safetensors_bytes(header, "12345"));
+  const Checkpoint c = Checkpoint::open(folder_.path());
+  EXPECT_ERROR(c.get("x", {2}), "kInput", "the tensor 'x' begins at an odd byte", "safetensors 0.3");
+}
+
 TEST_F(CheckpointTest, FlippedBytesGiveAnErrorOrACheckpoint) {
   folder_.write("a.safetensors", file_of_names({"x", "y"}));
-  const string index =
-      R"({"metadata":{"total_size":24},"weight_map":{"x":"a.safetensors","y":"a.safetensors"}})";
+  const string index = R"({"metadata":{"total_size":24},"weight_map":{"x":"a.safetensors","y":"a.safetensors"}})";
   std::mt19937 random(3);
   int opened = 0;
   for (int i = 0; i < 2000; ++i) {
@@ -182,8 +185,7 @@ TEST_F(CheckpointTest, FlippedBytesGiveAnErrorOrACheckpoint) {
     folder_.write("model.safetensors.index.json", bytes);
     const string error =
         error_of([&] { opened += static_cast<int>(Checkpoint::open(folder_.path()).tensors().size() == 2); });
-    EXPECT_TRUE(error.empty() || error.rfind("kInput: ", 0) == 0 || error.rfind("kNotFound: ", 0) == 0)
-        << error;
+    EXPECT_TRUE(error.empty() || error.rfind("kInput: ", 0) == 0 || error.rfind("kNotFound: ", 0) == 0) << error;
   }
   EXPECT_GT(opened, 100);
   EXPECT_LT(opened, 1900);

@@ -37,9 +37,8 @@ TEST(Orientation, EightWays) {
     Pixels values;
   };
   const Way kWays[] = {
-      {3, 2, {1, 2, 3, 4, 5, 6}}, {3, 2, {3, 2, 1, 6, 5, 4}}, {3, 2, {6, 5, 4, 3, 2, 1}},
-      {3, 2, {4, 5, 6, 1, 2, 3}}, {2, 3, {1, 4, 2, 5, 3, 6}}, {2, 3, {4, 1, 5, 2, 6, 3}},
-      {2, 3, {6, 3, 5, 2, 4, 1}}, {2, 3, {3, 6, 2, 5, 1, 4}},
+      {3, 2, {1, 2, 3, 4, 5, 6}}, {3, 2, {3, 2, 1, 6, 5, 4}}, {3, 2, {6, 5, 4, 3, 2, 1}}, {3, 2, {4, 5, 6, 1, 2, 3}},
+      {2, 3, {1, 4, 2, 5, 3, 6}}, {2, 3, {4, 1, 5, 2, 6, 3}}, {2, 3, {6, 3, 5, 2, 4, 1}}, {2, 3, {3, 6, 2, 5, 1, 4}},
   };
   for (int o = 1; o <= 8; ++o) {
     const RgbImage turned = apply_orientation(numbered(), o);
@@ -54,8 +53,7 @@ TEST(Orientation, EightWays) {
 
 TEST(Exif, BothByteOrdersAndAllTypes) {
   for (int o = 1; o <= 8; ++o) EXPECT_EQ(orientation_of(exif_tiff(o)), o);
-  const std::string little =
-      "II*\0"s + le32(8) + le16(2) + le16(0x010f) + le16(2) + le32(4) + le32(0) + le16(0x0112);
+  const std::string little = "II*\0"s + le32(8) + le16(2) + le16(0x010f) + le16(2) + le32(4) + le32(0) + le16(0x0112);
   EXPECT_EQ(orientation_of(little + le16(3) + le32(1) + le16(6) + le16(0)), 6);
   EXPECT_EQ(orientation_of(little + le16(4) + le32(1) + le32(5)), 5);
   EXPECT_EQ(orientation_of(little + le16(1) + le32(1) + "\x03\0\0\0"s), 3);
@@ -113,8 +111,7 @@ TEST(Exif, WebP) {
 TEST(Exif, JpegWithPaddingAndOtherSegments) {
   const std::string jpeg = stored_picture("rgb_500x333.jpg");
   const std::string exif = "Exif\0\0"s + exif_tiff(5);
-  const std::string segments =
-      "\xff\xe1" + be16(2 + 7) + "http://" + "\xff\xff\xff\xe1" + be16(2 + exif.size()) + exif;
+  const std::string segments = "\xff\xe1" + be16(2 + 7) + "http://" + "\xff\xff\xff\xe1" + be16(2 + exif.size()) + exif;
   const RgbImage image = decode(jpeg.substr(0, 2) + segments + jpeg.substr(2));
   EXPECT_EQ(image.width, 333);
   EXPECT_EQ(image.pixels, apply_orientation(decode(jpeg), 5).pixels);

@@ -70,8 +70,7 @@ void read_extension(Reader& reader, const ImageSource& source, Frame& frame) {
   GifByteType* block = nullptr;
   if (DGifGetExtension(reader.file, &code, &block) == GIF_ERROR) fail(source, reader);
   GraphicsControlBlock control;
-  if (code == GRAPHICS_EXT_FUNC_CODE && block &&
-      DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK) {
+  if (code == GRAPHICS_EXT_FUNC_CODE && block && DGifExtensionToGCB(block[0], block + 1, &control) == GIF_OK) {
     frame.disposal = control.DisposalMode;
     frame.transparent = control.TransparentColor;
     frame.delay = control.DelayTime;
@@ -173,16 +172,14 @@ RgbImage blank_canvas(ImageSize size, Rgb color) {
 
 void check_clip(const ImageSource& source, ImageSize canvas, size_t frames) {
   const auto n = static_cast<int64_t>(frames);
-  if (n <= source.limits.max_frames &&
-      n <= source.limits.max_clip_pixels / (int64_t{canvas.width} * canvas.height))
+  if (n <= source.limits.max_frames && n <= source.limits.max_clip_pixels / (int64_t{canvas.width} * canvas.height))
     return;
   throw Error(
       ErrorKind::kCapacity,
-      fmt::format(
-          "{} has at least {} frames of {} x {} pixels, over the limits of {} frames and {} pixels in all; "
-          "shorten it or raise the limit",
-          source.what, n, canvas.width, canvas.height, source.limits.max_frames,
-          source.limits.max_clip_pixels));
+      fmt::format("{} has at least {} frames of {} x {} pixels, over the limits of {} frames and {} pixels in all; "
+                  "shorten it or raise the limit",
+                  source.what, n, canvas.width, canvas.height, source.limits.max_frames,
+                  source.limits.max_clip_pixels));
 }
 
 int shown_delay(const Frame& frame) {

@@ -39,16 +39,14 @@ std::string lzw(const std::string& indices) {
 std::string gif_frame(const GifFrame& f) {
   const std::string data = lzw(f.indices);
   const int flags = f.disposal << 2 | (f.transparent >= 0 ? 1 : 0);
-  return "!\xf9\x04"s + static_cast<char>(flags) + le16(f.delay) +
-         static_cast<char>(std::max(f.transparent, 0)) + "\0,"s + le16(f.left) + le16(f.top) + le16(f.width) +
-         le16(f.height) + (f.interlaced ? "\x40"s : "\0"s) + "\2"s + static_cast<char>(data.size()) + data +
-         "\0"s;
+  return "!\xf9\x04"s + static_cast<char>(flags) + le16(f.delay) + static_cast<char>(std::max(f.transparent, 0)) +
+         "\0,"s + le16(f.left) + le16(f.top) + le16(f.width) + le16(f.height) + (f.interlaced ? "\x40"s : "\0"s) +
+         "\2"s + static_cast<char>(data.size()) + data + "\0"s;
 }
 
 // The palette is red, green, blue, grey (9).
 std::string make_gif(int width, int height, const std::vector<GifFrame>& frames) {
-  std::string bytes =
-      "GIF89a" + le16(width) + le16(height) + "\x81\0\0"s + "\xff\0\0\0\xff\0\0\0\xff\x09\x09\x09"s;
+  std::string bytes = "GIF89a" + le16(width) + le16(height) + "\x81\0\0"s + "\xff\0\0\0\xff\0\0\0\xff\x09\x09\x09"s;
   for (const GifFrame& frame : frames) bytes += gif_frame(frame);
   return bytes + ";";
 }
@@ -110,18 +108,17 @@ TEST(GifClip, Disposal) {
 }
 
 TEST(GifClip, TransparentPixelsKeepWhatIsThere) {
-  const Clip clip = clip_of(
-      make_gif(2, 1, {{.indices = "\0\1"s, .transparent = 1}, {.indices = "\2\1"s, .transparent = 2}}));
+  const Clip clip =
+      clip_of(make_gif(2, 1, {{.indices = "\0\1"s, .transparent = 1}, {.indices = "\2\1"s, .transparent = 2}}));
   EXPECT_EQ(letters(clip.frames[0]), "rW");
   EXPECT_EQ(letters(clip.frames[1]), "rg");
 }
 
 TEST(GifClip, RateIsThatOfTheMeanDelay) {
   const std::string pixels = "\0\0"s;
-  EXPECT_DOUBLE_EQ(
-      clip_of(make_gif(2, 1, {{.indices = pixels, .delay = 20}, {.indices = pixels, .delay = 30}})).fps, 4);
-  EXPECT_DOUBLE_EQ(
-      clip_of(make_gif(2, 1, {{.indices = pixels, .delay = 0}, {.indices = pixels, .delay = 1}})).fps, 10);
+  EXPECT_DOUBLE_EQ(clip_of(make_gif(2, 1, {{.indices = pixels, .delay = 20}, {.indices = pixels, .delay = 30}})).fps,
+                   4);
+  EXPECT_DOUBLE_EQ(clip_of(make_gif(2, 1, {{.indices = pixels, .delay = 0}, {.indices = pixels, .delay = 1}})).fps, 10);
   EXPECT_DOUBLE_EQ(clip_of(make_gif(2, 1, {{.indices = pixels, .delay = 2}})).fps, 50);
 }
 
@@ -135,12 +132,9 @@ TEST(GifClip, LimitsOnFramesAndPixels) {
 
 TEST(GifClip, DamageIsRefused) {
   const std::string gif = make_gif(2, 1, {{.indices = "\0\1"s}, {.indices = "\2\2"s}});
-  EXPECT_EQ(error_of([&] {
-              clip_of(gif.substr(0, gif.size() - 1));
-            }).rfind("kInput: x.gif cannot be decoded as GIF", 0),
-            0u);
-  EXPECT_EQ(error_of([&] { clip_of(stored_picture("rgb_5x5.png")); }).rfind("kInput: x.gif is not a GIF", 0),
-            0u);
+  EXPECT_EQ(
+      error_of([&] { clip_of(gif.substr(0, gif.size() - 1)); }).rfind("kInput: x.gif cannot be decoded as GIF", 0), 0u);
+  EXPECT_EQ(error_of([&] { clip_of(stored_picture("rgb_5x5.png")); }).rfind("kInput: x.gif is not a GIF", 0), 0u);
   EXPECT_NE(error_of([&] { decode(make_gif(2, 1, {})); }).find("no frame"), std::string::npos);
   EXPECT_NE(error_of([&] { decode(make_gif(2, 1, {{.width = 0, .indices = ""}})); }).find("no pixels"),
             std::string::npos);

@@ -96,8 +96,8 @@ struct Snapshot {
 
 [[noreturn]] void fail_incomplete(const Snapshot& snapshot, const std::string& cause) {
   throw Error(ErrorKind::kInput,
-              fmt::format("the checkpoint {} is incomplete: {}{}; run {} to complete it",
-                          snapshot.folder.string(), cause, unfinished(snapshot.downloads), snapshot.command));
+              fmt::format("the checkpoint {} is incomplete: {}{}; run {} to complete it", snapshot.folder.string(),
+                          cause, unfinished(snapshot.downloads), snapshot.command));
 }
 
 bool is_needed(const fs::path& file) {
@@ -158,8 +158,7 @@ std::string commit_of(const HubName& hub, const fs::path& repository) {
   std::error_code ignored;
   if (!fs::is_regular_file(ref, ignored)) return revision;
   std::string commit = read_file(ref, 4096);
-  while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' '))
-    commit.pop_back();
+  while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' ')) commit.pop_back();
   if (is_plain(commit)) return commit;
   throw Error(ErrorKind::kInput, fmt::format("{} holds {}, which is no commit; run {} again", ref.string(),
                                              in_quotes(commit), hub.download_command()));
@@ -167,8 +166,7 @@ std::string commit_of(const HubName& hub, const fs::path& repository) {
 
 fs::path cached_folder(const HubName& hub, const HubCache& cache) {
   const fs::path repository = cache.folder / fmt::format("models--{}--{}", hub.org, hub.name);
-  if (!is_folder(repository))
-    fail_not_cached(hub, repository, fmt::format("{} does not exist", repository.string()));
+  if (!is_folder(repository)) fail_not_cached(hub, repository, fmt::format("{} does not exist", repository.string()));
   const fs::path snapshot = repository / "snapshots" / commit_of(hub, repository);
   if (!is_folder(snapshot)) {
     fail_not_cached(hub, repository,
@@ -180,8 +178,7 @@ fs::path cached_folder(const HubName& hub, const HubCache& cache) {
 fs::path folder_of_file(const fs::path& file) {
   if (file.extension() != ".safetensors") {
     throw Error(ErrorKind::kInput,
-                fmt::format("{} is a file, but a checkpoint is a folder or a .safetensors file in one",
-                            file.string()));
+                fmt::format("{} is a file, but a checkpoint is a folder or a .safetensors file in one", file.string()));
   }
   return plain_folder(file.has_parent_path() ? file.parent_path() : fs::path("."));
 }
@@ -196,12 +193,10 @@ fs::path resolve_checkpoint(const std::string& name, const HubCache& cache) {
   if (is_folder(name)) return plain_folder(name);
   if (is_there(name)) return folder_of_file(name);
   if (const auto hub = parse_hub_name(name)) return cached_folder(*hub, cache);
-  throw Error(
-      ErrorKind::kNotFound,
-      fmt::format(
-          "the checkpoint {} is not there: it is no folder, no .safetensors file and no ORG/NAME[@REV] "
-          "to look up in the Hugging Face cache {}",
-          in_quotes(name), cache.folder.string()));
+  throw Error(ErrorKind::kNotFound,
+              fmt::format("the checkpoint {} is not there: it is no folder, no .safetensors file and no ORG/NAME[@REV] "
+                          "to look up in the Hugging Face cache {}",
+                          in_quotes(name), cache.folder.string()));
 }
 
 }  // namespace vireo

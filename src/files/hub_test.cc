@@ -73,8 +73,7 @@ TEST_F(Hub, PrefersAFolderToAHubName) {
 }
 
 TEST_F(Hub, GivesTheCommandForWhatIsNotCached) {
-  EXPECT_ERROR(resolve("Qwen/Other"),
-               "kNotFound: Qwen/Other is neither a folder nor in the Hugging Face cache",
+  EXPECT_ERROR(resolve("Qwen/Other"), "kNotFound: Qwen/Other is neither a folder nor in the Hugging Face cache",
                "hub/models--Qwen--Other does not exist", "run `hf download Qwen/Other`");
   EXPECT_ERROR(resolve("Qwen/Other@v2"), "kNotFound", "run `hf download Qwen/Other --revision v2`");
   add_snapshot();
@@ -93,14 +92,12 @@ TEST_F(Hub, NamesDownloadsThatNeverFinished) {
 TEST_F(Hub, NamesMissingFilesAndUnfinishedBlobs) {
   add_snapshot();
   remove("model.safetensors");
-  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"),
-               "kInput: the checkpoint " + snapshot() + " is incomplete",
+  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), "kInput: the checkpoint " + snapshot() + " is incomplete",
                "neither model.safetensors nor model.safetensors.index.json is there;",
                "run `hf download Qwen/Qwen3-VL-2B-Instruct` to complete it");
   folder_.write(kRepository + "/blobs/abc.incomplete", "x");
   folder_.write(kRepository + "/blobs/def.incomplete", "x");
-  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), "kInput",
-               "2 unfinished downloads, the first:", "abc.incomplete");
+  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), "kInput", "2 unfinished downloads, the first:", "abc.incomplete");
   remove("config.json");
   EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), "kInput", "config.json is missing");
 }
@@ -131,8 +128,8 @@ TEST_F(Hub, NamesMissingShards) {
 TEST_F(Hub, NamesUnfinishedDownloadsIntoAFolder) {
   folder_.write("local/config.json", "{}");
   folder_.write("local/.cache/huggingface/download/abc.incomplete", "x");
-  EXPECT_ERROR(resolve((folder_.path() / "local").string()), "kInput", "is incomplete",
-               "1 unfinished download", "download/abc.incomplete", "`hf download ORG/NAME`");
+  EXPECT_ERROR(resolve((folder_.path() / "local").string()), "kInput", "is incomplete", "1 unfinished download",
+               "download/abc.incomplete", "`hf download ORG/NAME`");
 }
 
 TEST_F(Hub, RefusesABadRef) {
@@ -146,13 +143,12 @@ TEST_F(Hub, RefusesABadRef) {
 }
 
 TEST_F(Hub, SaysWhatWasTried) {
-  for (const string& name : {string("nothing"), string("a/b/c"), string("../Qwen"), string("-x/y"),
-                             string("a/b@"), string("a/b@../c"), string("./none/model.safetensors"),
-                             string("a /b"), string("é/x"), string(100'000, 'x')}) {
-    EXPECT_ERROR(
-        resolve(name), "kNotFound: the checkpoint '",
-        "is no folder, no .safetensors file and no ORG/NAME[@REV] to look up in the Hugging Face cache",
-        (folder_.path() / "hub").string());
+  for (const string& name :
+       {string("nothing"), string("a/b/c"), string("../Qwen"), string("-x/y"), string("a/b@"), string("a/b@../c"),
+        string("./none/model.safetensors"), string("a /b"), string("é/x"), string(100'000, 'x')}) {
+    EXPECT_ERROR(resolve(name), "kNotFound: the checkpoint '",
+                 "is no folder, no .safetensors file and no ORG/NAME[@REV] to look up in the Hugging Face cache",
+                 (folder_.path() / "hub").string());
   }
   EXPECT_ERROR(resolve(""), "kInput", "give a folder or ORG/NAME");
   EXPECT_ERROR(resolve(string("a\0b", 3)), "kInput", "give a folder or ORG/NAME");
@@ -160,8 +156,7 @@ TEST_F(Hub, SaysWhatWasTried) {
 
 TEST_F(Hub, RefusesOtherFiles) {
   const string file = folder_.write("model.gguf", "x").string();
-  EXPECT_ERROR(resolve(file),
-               "kInput: " + file + " is a file, but a checkpoint is a folder or a .safetensors file");
+  EXPECT_ERROR(resolve(file), "kInput: " + file + " is a file, but a checkpoint is a folder or a .safetensors file");
 }
 
 }  // namespace

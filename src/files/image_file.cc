@@ -48,10 +48,8 @@ struct Format {
 };
 
 constexpr Format kFormats[] = {
-    {"PNG", is_png, png_size, decode_png, png_exif},
-    {"JPEG", is_jpeg, jpeg_size, decode_jpeg, jpeg_exif},
-    {"WebP", is_webp, webp_size, decode_webp, webp_exif},
-    {"GIF", is_gif, gif_size, decode_gif, no_exif},
+    {"PNG", is_png, png_size, decode_png, png_exif},      {"JPEG", is_jpeg, jpeg_size, decode_jpeg, jpeg_exif},
+    {"WebP", is_webp, webp_size, decode_webp, webp_exif}, {"GIF", is_gif, gif_size, decode_gif, no_exif},
     {"BMP", is_bmp, bmp_size, decode_bmp, no_exif},
 };
 
@@ -127,26 +125,23 @@ Bytes as_bytes(std::span<const std::byte> bytes) {
 
 const Format& format_of(const ImageSource& source) {
   if (const Format* format = find_format(source.bytes)) return *format;
-  throw Error(
-      ErrorKind::kInput,
-      fmt::format("{} is {}; pictures are read as PNG, JPEG, WebP, GIF or BMP, so convert it to one of these",
-                  source.what, describe_unknown(source.bytes)));
+  throw Error(ErrorKind::kInput,
+              fmt::format("{} is {}; pictures are read as PNG, JPEG, WebP, GIF or BMP, so convert it to one of these",
+                          source.what, describe_unknown(source.bytes)));
 }
 
 }  // namespace
 
-ImageSource open_source(std::span<const std::byte> bytes, const std::string& what,
-                        const ImageLimits& limits) {
+ImageSource open_source(std::span<const std::byte> bytes, const std::string& what, const ImageLimits& limits) {
   if (bytes.size() > limits.max_bytes)
     throw Error(ErrorKind::kCapacity,
-                fmt::format("{} has {} bytes, over the limit of {}; use a smaller file or raise the limit",
-                            what, bytes.size(), limits.max_bytes));
+                fmt::format("{} has {} bytes, over the limit of {}; use a smaller file or raise the limit", what,
+                            bytes.size(), limits.max_bytes));
   return {as_bytes(bytes), what, limits};
 }
 
 void fail_memory(const std::string& what) {
-  throw Error(ErrorKind::kCapacity,
-              fmt::format("{} needs more memory than there is; use a smaller picture", what));
+  throw Error(ErrorKind::kCapacity, fmt::format("{} needs more memory than there is; use a smaller picture", what));
 }
 
 void fail_decoding(const ImageSource& source, std::string_view format, std::string_view reason) {
@@ -157,10 +152,9 @@ void check_size(const ImageSource& source, int64_t width, int64_t height) {
   if (width <= 0 || height <= 0)
     throw Error(ErrorKind::kInput, fmt::format("{} has no pixels ({} x {})", source.what, width, height));
   if (width > source.limits.max_pixels / height)
-    throw Error(
-        ErrorKind::kCapacity,
-        fmt::format("{} is {} x {} pixels, over the limit of {} pixels; make it smaller or raise the limit",
-                    source.what, width, height, source.limits.max_pixels));
+    throw Error(ErrorKind::kCapacity,
+                fmt::format("{} is {} x {} pixels, over the limit of {} pixels; make it smaller or raise the limit",
+                            source.what, width, height, source.limits.max_pixels));
 }
 
 RgbImage blank_image(int64_t width, int64_t height) {
@@ -170,8 +164,7 @@ RgbImage blank_image(int64_t width, int64_t height) {
 
 void flatten_alpha(const uint8_t* rgba, int64_t count, PixelRules rules, uint8_t* rgb) {
   for (int64_t i = 0; i < count; ++i, rgba += 4, rgb += 3)
-    for (int c = 0; c < 3; ++c)
-      rgb[c] = rules == PixelRules::kReference ? rgba[c] : over_white(rgba[c], rgba[3]);
+    for (int c = 0; c < 3; ++c) rgb[c] = rules == PixelRules::kReference ? rgba[c] : over_white(rgba[c], rgba[3]);
 }
 
 std::string sniff_image(std::span<const std::byte> bytes) {

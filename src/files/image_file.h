@@ -44,8 +44,7 @@ struct ImageSize {
   int width = 0;
   int height = 0;
 };
-ImageSize image_size(std::span<const std::byte> bytes, const std::string& what,
-                     const ImageLimits& limits = {});
+ImageSize image_size(std::span<const std::byte> bytes, const std::string& what, const ImageLimits& limits = {});
 
 // All frames of an animated GIF, composited as a browser shows them (disposal methods, transparency over
 // white), with the frame rate that its mean delay gives (delays under 20 ms count as 100 ms).
@@ -53,7 +52,6 @@ struct Clip {
   std::vector<RgbImage> frames;
   double fps = 0;
 };
-Clip decode_gif_clip(std::span<const std::byte> bytes, const std::string& what,
-                     const ImageLimits& limits = {});
+Clip decode_gif_clip(std::span<const std::byte> bytes, const std::string& what, const ImageLimits& limits = {});
 
 }  // namespace vireo

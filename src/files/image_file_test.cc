@@ -69,8 +69,8 @@ TEST(ImageFile, OtherFormatsAreNamed) {
 TEST(ImageFile, HeadersOverThePixelLimitAreRefused) {
   const std::string png =
       "\x89PNG\r\n\x1a\n"s + be32(13) + "IHDR" + be32(30000) + be32(30000) + "\x08\x02\0\0\0"s + be32(0);
-  const std::string bmp = "BM" + le32(0) + le32(0) + le32(54) + le32(40) + le32(30000) + le32(30000) +
-                          le16(1) + le16(24) + std::string(24, '\0');
+  const std::string bmp = "BM" + le32(0) + le32(0) + le32(54) + le32(40) + le32(30000) + le32(30000) + le16(1) +
+                          le16(24) + std::string(24, '\0');
   const std::string gif =
       "GIF89a" + le16(30000) + le16(30000) + "\0\0\0,"s + le16(0) + le16(0) + le16(1) + le16(1) + "\0\2"s;
   const std::string webp = "RIFF" + le32(22) + "WEBPVP8X" + le32(10) + le32(0) + "\x2f\x75\0\x2f\x75\0"s;
@@ -94,8 +94,7 @@ TEST(ImageFile, SizesOverTheLimitAreRefusedInJpegToo) {
 }
 
 TEST(Jpeg, TruncatedFilesAreRefused) {
-  for (const char* file :
-       {"rgb_500x333.jpg", "progressive_300x200.jpg", "gray_160x120.jpg", "cmyk_160x120.jpg"}) {
+  for (const char* file : {"rgb_500x333.jpg", "progressive_300x200.jpg", "gray_160x120.jpg", "cmyk_160x120.jpg"}) {
     const std::string whole = stored_picture(file);
     for (double part : {0.3, 0.6, 0.95})
       EXPECT_TRUE(has(error_of([&] { decode(whole.substr(0, static_cast<size_t>(part * whole.size()))); }),

@@ -49,8 +49,7 @@ void try_flips(const std::string& bytes, int count) {
     std::string damaged = bytes;
     // Headers matter most: half of the flips hit the first bytes.
     const size_t range = i % 2 ? bytes.size() : std::min<size_t>(bytes.size(), 128);
-    for (unsigned flips = 1 + random() % 4; flips > 0; --flips)
-      damaged[random() % range] = static_cast<char>(random());
+    for (unsigned flips = 1 + random() % 4; flips > 0; --flips) damaged[random() % range] = static_cast<char>(random());
     try_decode(damaged, i % 4 < 2 ? PixelRules::kDefault : PixelRules::kReference);
   }
 }

@@ -43,8 +43,8 @@ inline std::string be32(uint32_t v) {
 
 // A TIFF structure whose one tag is the orientation.
 inline std::string exif_tiff(int orientation) {
-  return std::string("MM\0*", 4) + be32(8) + be16(1) + be16(0x0112) + be16(3) + be32(1) + be16(orientation) +
-         be16(0) + be32(0);
+  return std::string("MM\0*", 4) + be32(8) + be16(1) + be16(0x0112) + be16(3) + be32(1) + be16(orientation) + be16(0) +
+         be32(0);
 }
 
 struct PngKind {

@@ -39,8 +39,8 @@ struct Reader {
 
 // Warnings after which the pixels are not those of the file.
 bool is_damage(int code) {
-  return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE ||
-         code == JWRN_MUST_RESYNC || code == JWRN_ARITH_BAD_CODE;
+  return code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE || code == JWRN_MUST_RESYNC ||
+         code == JWRN_ARITH_BAD_CODE;
 }
 
 void on_message(j_common_ptr info, int level) {

@@ -116,8 +116,7 @@ std::string describe(const Json& value) {
 
 [[noreturn]] void fail_type(const std::string& what, std::string_view key, const Json& value,
                             const std::string& expected) {
-  throw Error(ErrorKind::kInput,
-              fmt::format("{}: '{}' is {}, but must be {}", what, key, describe(value), expected));
+  throw Error(ErrorKind::kInput, fmt::format("{}: '{}' is {}, but must be {}", what, key, describe(value), expected));
 }
 
 const Json* find_set(const Json& object, std::string_view key) {
@@ -125,8 +124,7 @@ const Json* find_set(const Json& object, std::string_view key) {
   return value && !value->is_null() ? value : nullptr;
 }
 
-int64_t int_in_range(const Json& value, std::string_view key, const std::string& what, int64_t min,
-                     int64_t max) {
+int64_t int_in_range(const Json& value, std::string_view key, const std::string& what, int64_t min, int64_t max) {
   const bool fits = value.is_number_unsigned()
                         ? value.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
                         : value.is_number_integer();
@@ -252,8 +250,8 @@ int64_t get_int(const Json& object, std::string_view key, const std::string& wha
   return int_in_range(*value, key, what, min, max);
 }
 
-int64_t get_int_or(const Json& object, std::string_view key, const std::string& what, int64_t min,
-                   int64_t max, int64_t fallback) {
+int64_t get_int_or(const Json& object, std::string_view key, const std::string& what, int64_t min, int64_t max,
+                   int64_t fallback) {
   const Json* value = find_set(object, key);
   return value ? int_in_range(*value, key, what, min, max) : fallback;
 }

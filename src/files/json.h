@@ -31,8 +31,8 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes);
 // the expected type.
 const Json* find_key(const Json& object, std::string_view key);
 int64_t get_int(const Json& object, std::string_view key, const std::string& what, int64_t min, int64_t max);
-int64_t get_int_or(const Json& object, std::string_view key, const std::string& what, int64_t min,
-                   int64_t max, int64_t fallback);
+int64_t get_int_or(const Json& object, std::string_view key, const std::string& what, int64_t min, int64_t max,
+                   int64_t fallback);
 double get_double_or(const Json& object, std::string_view key, const std::string& what, double fallback);
 bool get_bool_or(const Json& object, std::string_view key, const std::string& what, bool fallback);
 std::string get_string_or(const Json& object, std::string_view key, const std::string& what,

@@ -60,8 +60,7 @@ TEST(ParseJson, LimitsBytes) {
 }
 
 TEST(ParseJson, RefusesNumbersThatDoNotFit) {
-  for (const char* text :
-       {"1e400", "-1e400", "NaN", "Infinity", "-Infinity", "01", "+1", ".5", "1.", "0x10"}) {
+  for (const char* text : {"1e400", "-1e400", "NaN", "Infinity", "-Infinity", "01", "+1", ".5", "1.", "0x10"}) {
     EXPECT_ERROR(parse(text), "kInput: x.json is not valid JSON");
   }
   EXPECT_ERROR(parse("18446744073709551616"), "the integer 18446744073709551616 does not fit 64 bits");
@@ -71,9 +70,8 @@ TEST(ParseJson, RefusesNumbersThatDoNotFit) {
 }
 
 TEST(ParseJson, RefusesBrokenTexts) {
-  for (const char* text :
-       {"", " ", "{", "[1,", "{\"a\"}", "{\"a\":}", "{a:1}", "'a'", "[1,]", "{\"a\":1,}", "tru", "\"a",
-        "\"\\x\"", "\"\\ud800\"", "\"\n\"", "// c\n1", "\"\xff\"", "\"\xed\xa0\x80\"", "]"}) {
+  for (const char* text : {"", " ", "{", "[1,", "{\"a\"}", "{\"a\":}", "{a:1}", "'a'", "[1,]", "{\"a\":1,}", "tru",
+                           "\"a", "\"\\x\"", "\"\\ud800\"", "\"\n\"", "// c\n1", "\"\xff\"", "\"\xed\xa0\x80\"", "]"}) {
     EXPECT_ERROR(parse(text), "kInput: x.json is not valid JSON");
   }
 }
@@ -86,8 +84,7 @@ TEST(ParseJson, ErrorsArePrintableAndShort) {
 
 TEST(ParseJson, ManyKeysInLinearTime) {
   string text = "{";
-  for (int i = 0; i < 300'000; ++i)
-    text += (i ? ",\"k" : "\"k") + std::to_string(i) + "\":" + std::to_string(i);
+  for (int i = 0; i < 300'000; ++i) text += (i ? ",\"k" : "\"k") + std::to_string(i) + "\":" + std::to_string(i);
   const Json v = parse(text + "}");
   EXPECT_EQ(v.size(), 300'000u);
   EXPECT_EQ(v.get_ptr<const Json::object_t*>()->back().first, "k299999");
@@ -116,8 +113,7 @@ TEST(ReadFile, GivesBytesAndErrors) {
   EXPECT_EQ(read_file(folder.write("f", bytes), 3), bytes);
   EXPECT_EQ(read_file(folder.write("empty", ""), 0), "");
   EXPECT_ERROR(read_file(folder.path() / "f", 2), "kCapacity", "has 3 bytes; at most 2 are read");
-  EXPECT_ERROR(read_file(folder.path() / "none", 9), "kNotFound: cannot open",
-               "none: No such file or directory");
+  EXPECT_ERROR(read_file(folder.path() / "none", 9), "kNotFound: cannot open", "none: No such file or directory");
   EXPECT_ERROR(read_file(folder.path() / "f" / "g", 9), "kNotFound");
   EXPECT_ERROR(read_file(folder.path(), 9), "kInput", "is a folder, not a file");
   EXPECT_ERROR(read_file(string(5000, 'x'), 9), "kInput: cannot open");
@@ -154,12 +150,11 @@ TEST(TypedAccess, GivesValuesAndFallbacks) {
 }
 
 TEST(TypedAccess, NamesKeyValueAndType) {
-  const Json v = parse(
-      R"({"i": 5, "f": 3.0, "b": true, "s": "é", "o": {}, "l": [], "big": 18446744073709551615, "n": null})");
+  const Json v =
+      parse(R"({"i": 5, "f": 3.0, "b": true, "s": "é", "o": {}, "l": [], "big": 18446744073709551615, "n": null})");
   EXPECT_ERROR(get_int(v, "none", "c.json", 1, 4),
                "kInput: c.json: 'none' is missing; it must be an integer from 1 to 4");
-  EXPECT_ERROR(get_int(v, "i", "c.json", 1, 4),
-               "kInput: c.json: 'i' is 5, but must be an integer from 1 to 4");
+  EXPECT_ERROR(get_int(v, "i", "c.json", 1, 4), "kInput: c.json: 'i' is 5, but must be an integer from 1 to 4");
   EXPECT_ERROR(get_int(v, "i", "c.json", 6, 9), "'i' is 5, but must be an integer from 6 to 9");
   EXPECT_ERROR(get_int(v, "f", "c.json", 1, 4), "'f' is 3.0, but must be an integer");
   EXPECT_ERROR(get_int(v, "b", "c.json", 1, 4), "'b' is true, but must be an integer");

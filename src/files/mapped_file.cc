@@ -64,8 +64,8 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   if (file.size() == 0) return;
   void* data = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (data == MAP_FAILED) {
-    throw Error(ErrorKind::kCapacity, fmt::format("cannot map the {} bytes of {}: {}", file.size(),
-                                                  path.string(), errno_text(errno)));
+    throw Error(ErrorKind::kCapacity,
+                fmt::format("cannot map the {} bytes of {}: {}", file.size(), path.string(), errno_text(errno)));
   }
   data_ = static_cast<const std::byte*>(data);
   size_ = file.size();

@@ -137,14 +137,13 @@ RgbImage decode_png(const ImageSource& source, PixelRules rules) {
   open(reader, source);
   if (!guarded(reader, [&] { set_output(reader, rules); })) fail_decoding(source, "PNG", reader.reason);
 
-  RgbImage image = blank_image(png_get_image_width(reader.png, reader.info),
-                               png_get_image_height(reader.png, reader.info));
+  RgbImage image =
+      blank_image(png_get_image_width(reader.png, reader.info), png_get_image_height(reader.png, reader.info));
   const size_t row_bytes = png_get_rowbytes(reader.png, reader.info);
   const bool direct = png_get_channels(reader.png, reader.info) == 3;
   std::vector<uint8_t> raw(direct ? 0 : row_bytes * image.height);
   std::vector<png_bytep> rows(image.height);
-  for (int y = 0; y < image.height; ++y)
-    rows[y] = (direct ? image.pixels.data() : raw.data()) + y * row_bytes;
+  for (int y = 0; y < image.height; ++y) rows[y] = (direct ? image.pixels.data() : raw.data()) + y * row_bytes;
 
   if (!guarded(reader, [&] { read_image(reader, rows.data()); })) fail_decoding(source, "PNG", reader.reason);
   if (!direct) convert(reader, raw, rules, image);

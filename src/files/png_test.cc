@@ -35,8 +35,7 @@ TEST(Png, Gray16ByHighByteOrSaturated) {
 }
 
 TEST(Png, Gray16WithTransparentSample) {
-  const PngKind kind{
-      .width = 2, .height = 1, .bit_depth = 16, .color_type = PNG_COLOR_TYPE_GRAY, .key = 0x1234};
+  const PngKind kind{.width = 2, .height = 1, .bit_depth = 16, .color_type = PNG_COLOR_TYPE_GRAY, .key = 0x1234};
   const Pixels raw = {0x12, 0x34, 0x12, 0x35};
   EXPECT_EQ(decoded(kind, raw, kDefault), (Pixels{255, 255, 255, 18, 18, 18}));
   EXPECT_EQ(decoded(kind, raw, kReference), (Pixels{255, 255, 255, 255, 255, 255}));
@@ -44,10 +43,8 @@ TEST(Png, Gray16WithTransparentSample) {
 
 TEST(Png, OtherSixteenBitKindsByHighByte) {
   EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_RGB}, {1, 99, 2, 200, 3, 255}, kReference), (Pixels{1, 2, 3}));
-  EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_RGBA}, {1, 9, 2, 9, 3, 9, 0, 9}, kReference),
-            (Pixels{1, 2, 3}));
-  EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_RGBA}, {1, 9, 2, 9, 3, 9, 0, 9}, kDefault),
-            (Pixels{255, 255, 255}));
+  EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_RGBA}, {1, 9, 2, 9, 3, 9, 0, 9}, kReference), (Pixels{1, 2, 3}));
+  EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_RGBA}, {1, 9, 2, 9, 3, 9, 0, 9}, kDefault), (Pixels{255, 255, 255}));
   EXPECT_EQ(decoded({1, 1, 16, PNG_COLOR_TYPE_GRAY_ALPHA}, {7, 9, 0, 9}, kReference), (Pixels{7, 7, 7}));
 }
 
@@ -85,9 +82,7 @@ TEST(Png, TruncatedFilesAreRefused) {
   for (const char* file : {"rgb_33x33.png", "palette_180x180.png", "rgba_220x140.png"}) {
     const std::string whole = stored_picture(file);
     for (size_t n : {size_t{8}, size_t{30}, whole.size() / 2, whole.size() - 20, whole.size() - 1})
-      EXPECT_EQ(
-          error_of([&] { decode(whole.substr(0, n)); }).rfind("kInput: x.img cannot be decoded as PNG", 0),
-          0u)
+      EXPECT_EQ(error_of([&] { decode(whole.substr(0, n)); }).rfind("kInput: x.img cannot be decoded as PNG", 0), 0u)
           << file << " " << n;
   }
 }

@@ -41,8 +41,8 @@ struct Entry {
 };
 
 std::optional<DType> dtype_named(std::string_view name) {
-  for (DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2,
-                      DType::kI64, DType::kI32, DType::kI16, DType::kI8, DType::kU8, DType::kBool}) {
+  for (DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kI64,
+                      DType::kI32, DType::kI16, DType::kI8, DType::kU8, DType::kBool}) {
     if (name == name_of(dtype)) return dtype;
   }
   return std::nullopt;
@@ -174,7 +174,6 @@ struct Layout {
   std::string_view header;
   const std::byte* data = nullptr;
   int64_t data_bytes = 0;
-  size_t data_start = 0;  // from the start of the file, which is page aligned
 };
 
 [[noreturn]] void fail(const std::string& file, const std::string& reason) {
@@ -199,23 +198,19 @@ Layout split(const std::string& file, std::span<const std::byte> bytes) {
   if (bytes.size() < 8) fail(file, fmt::format("{} bytes are no safetensors file: {}", bytes.size(), kAgain));
   const uint64_t length = header_length(bytes);
   if (length > bytes.size() - 8 || length > kMaxHeaderBytes) {
-    fail(file,
-         fmt::format(
-             "its header would have {} bytes, but the file has {} and {} are the limit: either it is no "
-             "safetensors file or {}",
-             length, bytes.size(), kMaxHeaderBytes, kAgain));
+    fail(file, fmt::format("its header would have {} bytes, but the file has {} and {} are the limit: either it is no "
+                           "safetensors file or {}",
+                           length, bytes.size(), kMaxHeaderBytes, kAgain));
   }
   const size_t start = 8 + static_cast<size_t>(length);
   return {file,
           {reinterpret_cast<const char*>(bytes.data()) + 8, start - 8},
           bytes.data() + start,
-          static_cast<int64_t>(bytes.size() - start),
-          start};
+          static_cast<int64_t>(bytes.size() - start)};
 }
 
 std::vector<Entry> read_header(const Layout& layout) {
-  if (layout.header.empty() || layout.header.front() != '{' ||
-      layout.header.find('\0') != std::string_view::npos) {
+  if (layout.header.empty() || layout.header.front() != '{' || layout.header.find('\0') != std::string_view::npos) {
     fail(layout.file, "bad safetensors header: it is no JSON object");
   }
   HeaderReader reader(layout.file);
@@ -236,22 +231,15 @@ std::optional<int64_t> checked_bytes(const Entry& entry) {
 void check_placement(const Layout& layout, const Entry& entry) {
   const int64_t begin = entry.begin(), end = entry.end();
   const std::string tensor = "tensor " + in_quotes(entry.name);
-  if (begin > end)
-    fail(layout.file, fmt::format("{} begins at {} and ends before, at {}", tensor, begin, end));
+  if (begin > end) fail(layout.file, fmt::format("{} begins at {} and ends before, at {}", tensor, begin, end));
   if (end > layout.data_bytes) {
-    fail(layout.file, fmt::format("{} ends at byte {} of the data, which has {}: {}", tensor, end,
-                                  layout.data_bytes, kAgain));
+    fail(layout.file,
+         fmt::format("{} ends at byte {} of the data, which has {}: {}", tensor, end, layout.data_bytes, kAgain));
   }
   if (const auto bytes = checked_bytes(entry); bytes != end - begin) {
-    fail(layout.file, fmt::format("{} of shape {} and dtype {} needs {} bytes, but its data_offsets hold {}",
-                                  tensor, shape_text(entry.shape), name_of(entry.dtype),
+    fail(layout.file, fmt::format("{} of shape {} and dtype {} needs {} bytes, but its data_offsets hold {}", tensor,
+                                  shape_text(entry.shape), name_of(entry.dtype),
                                   bytes ? std::to_string(*bytes) : "more than 2^63", end - begin));
-  }
-  if ((layout.data_start + static_cast<size_t>(begin)) % size_of(entry.dtype) != 0) {
-    fail(layout.file,
-         fmt::format("{} begins at byte {} of the file, which does not align its {} elements; save the "
-                     "checkpoint again with safetensors 0.3 or later",
-                     tensor, layout.data_start + static_cast<size_t>(begin), name_of(entry.dtype)));
   }
 }
 
@@ -266,8 +254,7 @@ void check_overlaps(const Layout& layout, const std::vector<Entry>& sorted) {
 std::vector<HostTensor> read_tensors(const Layout& layout) {
   std::vector<Entry> entries = read_header(layout);
   for (const Entry& entry : entries) check_placement(layout, entry);
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.offsets < b.offsets; });
   check_overlaps(layout, entries);
   std::vector<HostTensor> tensors;
   for (Entry& entry : entries) {

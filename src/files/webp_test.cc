@@ -26,8 +26,8 @@ std::string le24(uint32_t v) {
 
 // An animation whose frames are whole files of the canvas' size.
 std::string make_animation(int width, int height, const std::vector<std::string>& frames) {
-  std::string body = "WEBPVP8X" + le32(10) + "\x12\0\0\0"s + le24(width - 1) + le24(height - 1) + "ANIM" +
-                     le32(6) + le32(0) + le16(0);
+  std::string body =
+      "WEBPVP8X" + le32(10) + "\x12\0\0\0"s + le24(width - 1) + le24(height - 1) + "ANIM" + le32(6) + le32(0) + le16(0);
   for (const std::string& frame : frames) {
     const std::string data =
         le24(0) + le24(0) + le24(width - 1) + le24(height - 1) + le24(100) + "\0"s + frame.substr(12);
@@ -60,9 +60,7 @@ TEST(WebP, TruncatedFilesAreRefused) {
   for (const char* file : {"webp_lossy_130x110.webp", "webp_lossless_130x110.webp"}) {
     const std::string whole = stored_picture(file);
     for (size_t n : {size_t{16}, whole.size() / 2, whole.size() * 9 / 10})
-      EXPECT_EQ(
-          error_of([&] { decode(whole.substr(0, n)); }).rfind("kInput: x.img cannot be decoded as WebP", 0),
-          0u)
+      EXPECT_EQ(error_of([&] { decode(whole.substr(0, n)); }).rfind("kInput: x.img cannot be decoded as WebP", 0), 0u)
           << file << " " << n;
   }
 }

@@ -42,8 +42,8 @@ void cut_slot(const RgbImage& frame, int slot, const Grid& grid, const PixelConf
   const int64_t count = int64_t{grid.h} * grid.w;
   for (int64_t i = 0; i < count; ++i) {
     const Place place = place_of(i, grid, config.merge_size);
-    cut_frame(frame, place.row * config.patch_size, place.column * config.patch_size, config.patch_size,
-              plane_step, out + i * 3 * plane_step + slot * area);
+    cut_frame(frame, place.row * config.patch_size, place.column * config.patch_size, config.patch_size, plane_step,
+              out + i * 3 * plane_step + slot * area);
   }
 }
 
@@ -66,15 +66,14 @@ Size pixels_of(const Grid& grid, const PixelConfig& config) {
 void check_frames(std::span<const RgbImage> frames, std::span<const int> frame_indices) {
   if (frames.empty()) throw Error(ErrorKind::kInput, "the clip has no frames");
   if (frames.size() != frame_indices.size())
-    throw Error(ErrorKind::kInput, fmt::format("the clip has {} frames but {} frame numbers", frames.size(),
-                                               frame_indices.size()));
+    throw Error(ErrorKind::kInput,
+                fmt::format("the clip has {} frames but {} frame numbers", frames.size(), frame_indices.size()));
   for (size_t i = 1; i < frames.size(); ++i)
     if (size_of(frames[i]) != size_of(frames[0]))
       throw Error(
           ErrorKind::kInput,
-          fmt::format(
-              "frame {} of the clip is {} x {} pixels but the first is {} x {}; all must be of one size", i,
-              frames[i].width, frames[i].height, frames[0].width, frames[0].height));
+          fmt::format("frame {} of the clip is {} x {} pixels but the first is {} x {}; all must be of one size", i,
+                      frames[i].width, frames[i].height, frames[0].width, frames[0].height));
 }
 
 std::vector<double> time_stamps(std::span<const int> frame_indices, double fps, int temporal_patch_size) {

@@ -39,8 +39,8 @@ void expect_order(const Patches& patches, int last) {
               for (int t = 0; t < 2; ++t)
                 for (int y = 0; y < 16; ++y)
                   for (int x = 0; x < 16; ++x)
-                    wrong += patches.pixels[i++] != marked(c, std::min(2 * k + t, last),
-                                                           (2 * bh + ih) * 16 + y, (2 * bw + iw) * 16 + x);
+                    wrong += patches.pixels[i++] !=
+                             marked(c, std::min(2 * k + t, last), (2 * bh + ih) * 16 + y, (2 * bw + iw) * 16 + x);
   EXPECT_EQ(wrong, 0u);
   EXPECT_EQ(i, patches.pixels.size());
 }

@@ -44,8 +44,7 @@ std::optional<Section> read_section(const std::filesystem::path& folder, const c
   return make_section(read_json(folder / file), file);
 }
 
-std::optional<Section> find_section(const std::filesystem::path& folder, const char* member,
-                                    const char* file) {
+std::optional<Section> find_section(const std::filesystem::path& folder, const char* member, const char* file) {
   if (const auto whole = read_section(folder, "processor_config.json"))
     if (const Json* part = find_key(whole->keys, member))
       return make_section(*part, fmt::format("{} of processor_config.json", member));
@@ -58,8 +57,7 @@ int read_int(const Section& s, const char* key, int64_t max, int fallback) {
 
 void read_area(const Section& s, const char* edge, const char* area, int64_t& value) {
   if (const Json* size = find_key(s.keys, "size"))
-    value =
-        get_int_or(make_section(*size, s.what + " size").keys, edge, s.what + " size", 1, kMaxArea, value);
+    value = get_int_or(make_section(*size, s.what + " size").keys, edge, s.what + " size", 1, kMaxArea, value);
   value = get_int_or(s.keys, area, s.what, 1, kMaxArea, value);
 }
 
@@ -72,8 +70,8 @@ void read_channels(const Section& s, const char* key, float (&values)[3]) {
     const Json& entry = (*list)[c];
     values[c] = entry.is_number() ? entry.get<float>() : NAN;
     if (!(values[c] >= 0 && values[c] <= 1))
-      throw Error(ErrorKind::kInput, fmt::format("{}: {} must be a list of three numbers from 0 to 1, not {}",
-                                                 s.what, key, list->dump()));
+      throw Error(ErrorKind::kInput,
+                  fmt::format("{}: {} must be a list of three numbers from 0 to 1, not {}", s.what, key, list->dump()));
   }
 }
 
@@ -116,8 +114,8 @@ void read_video(const Section& s, VideoConfig& config) {
     throw Error(ErrorKind::kInput,
                 fmt::format("{}: fps must be above 0 and at most {}, not {}", s.what, kMaxFps, config.fps));
   if (config.min_frames > config.max_frames)
-    throw Error(ErrorKind::kInput, fmt::format("{}: min_frames {} is above max_frames {}", s.what,
-                                               config.min_frames, config.max_frames));
+    throw Error(ErrorKind::kInput,
+                fmt::format("{}: min_frames {} is above max_frames {}", s.what, config.min_frames, config.max_frames));
 }
 
 }  // namespace

@@ -59,8 +59,7 @@ Window add_window(int from, double scale, int i, std::vector<double>& weights) {
 // The most fractional bits with which the largest weight still fits in 16 bits.
 int precision_for(double largest) {
   int precision = 0;
-  while (precision < kMaxPrecision && static_cast<int>(0.5 + largest * (1 << (precision + 1))) < (1 << 15))
-    ++precision;
+  while (precision < kMaxPrecision && static_cast<int>(0.5 + largest * (1 << (precision + 1))) < (1 << 15)) ++precision;
   return precision;
 }
 
@@ -138,8 +137,8 @@ RgbImage resize_horizontally(const RgbImage& in, int width) {
     to_columns(&in.pixels[size_t{1} * y * in.width * kChannels], rows, in.width, wide.data());
     for (int x = 0; x < width; ++x) {
       const Window& window = taps.windows[x];
-      weigh<kColumn>(&wide[size_t{1} * window.first * kColumn], kColumn, taps.of(window), window.count,
-                     taps.precision, &narrow[size_t{1} * x * kColumn]);
+      weigh<kColumn>(&wide[size_t{1} * window.first * kColumn], kColumn, taps.of(window), window.count, taps.precision,
+                     &narrow[size_t{1} * x * kColumn]);
     }
     to_rows(narrow.data(), rows, width, &out.pixels[size_t{1} * y * width * kChannels]);
   }

@@ -39,13 +39,11 @@ const Known kResized[] = {
 };
 
 TEST(Resize, KnownRows) {
-  for (const Known& known : kResized)
-    EXPECT_EQ(channel(resize(picture(6, 1, kRow), {1, known.size}), 0), known.values);
+  for (const Known& known : kResized) EXPECT_EQ(channel(resize(picture(6, 1, kRow), {1, known.size}), 0), known.values);
 }
 
 TEST(Resize, ColumnsGiveWhatRowsGive) {
-  for (const Known& known : kResized)
-    EXPECT_EQ(channel(resize(picture(1, 6, kRow), {known.size, 1}), 0), known.values);
+  for (const Known& known : kResized) EXPECT_EQ(channel(resize(picture(1, 6, kRow), {known.size, 1}), 0), known.values);
 }
 
 TEST(Resize, KnownRamp) {
@@ -94,8 +92,7 @@ TEST(Resize, EveryWidthAgreesWithSingleColumns) {
       Values column;
       for (int y = 0; y < 6; ++y) column.push_back(values[y * width + x]);
       const Values expected = channel(resize(picture(1, 6, column), {13, 1}), 0);
-      for (int y = 0; y < 13; ++y)
-        EXPECT_EQ(tall[y * width + x], expected[y]) << width << " at " << x << "," << y;
+      for (int y = 0; y < 13; ++y) EXPECT_EQ(tall[y * width + x], expected[y]) << width << " at " << x << "," << y;
     }
   }
 }

@@ -17,23 +17,22 @@ constexpr double kMaxAspect = 200;
 
 void check_not_empty(Size size) {
   if (size.height <= 0 || size.width <= 0)
-    throw Error(ErrorKind::kInput,
-                fmt::format("a picture of {} x {} pixels is empty", size.width, size.height));
+    throw Error(ErrorKind::kInput, fmt::format("a picture of {} x {} pixels is empty", size.width, size.height));
 }
 
 void check_aspect(Size size) {
   const auto [low, high] = std::minmax({size.height, size.width});
   if (static_cast<double>(high) / low > kMaxAspect)
     throw Error(ErrorKind::kInput,
-                fmt::format("a picture of {} x {} pixels has an aspect ratio above {}; crop it first",
-                            size.width, size.height, kMaxAspect));
+                fmt::format("a picture of {} x {} pixels has an aspect ratio above {}; crop it first", size.width,
+                            size.height, kMaxAspect));
 }
 
 void check_limits(int factor, int64_t min_pixels, int64_t max_pixels) {
   if (factor > 0 && min_pixels > 0 && max_pixels >= min_pixels) return;
   throw Error(ErrorKind::kUsage,
-              fmt::format("pixel limits need 0 < min_pixels <= max_pixels, not {} and {} (factor {})",
-                          min_pixels, max_pixels, factor));
+              fmt::format("pixel limits need 0 < min_pixels <= max_pixels, not {} and {} (factor {})", min_pixels,
+                          max_pixels, factor));
 }
 
 // Python's round: halves to even, as the default rounding mode has it.
@@ -77,11 +76,8 @@ Size fit(int64_t frames, int64_t rounded_frames, Size size, const Limits& limits
 // Both sides at least `least`; no side so long that it leaves the int range, which no aspect ratio allows.
 Size enlarge_to(Size size, int least) {
   if (size.height >= least && size.width >= least) return size;
-  const double scale =
-      std::max(static_cast<double>(least) / size.height, static_cast<double>(least) / size.width);
-  const auto enlarge = [scale](int side) {
-    return static_cast<int>(std::min<double>(side * scale, INT_MAX));
-  };
+  const double scale = std::max(static_cast<double>(least) / size.height, static_cast<double>(least) / size.width);
+  const auto enlarge = [scale](int side) { return static_cast<int>(std::min<double>(side * scale, INT_MAX)); };
   return {enlarge(size.height), enlarge(size.width)};
 }
 
@@ -109,9 +105,8 @@ Size smart_resize_video(int frames, Size size, const VideoConfig& config) {
   check_not_empty(size);
   const int t = config.temporal_patch_size;
   if (frames < t)
-    throw Error(
-        ErrorKind::kInput,
-        fmt::format("a clip needs at least {} frames, not {}; send a single frame as a picture", t, frames));
+    throw Error(ErrorKind::kInput,
+                fmt::format("a clip needs at least {} frames, not {}; send a single frame as a picture", t, frames));
   const Size enlarged = enlarge_to(size, config.factor());
   check_aspect(enlarged);
   return fit(frames, round_to(frames, t), enlarged, {config.factor(), config.min_pixels, config.max_pixels});

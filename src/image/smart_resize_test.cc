@@ -44,8 +44,7 @@ TEST(SmartResize, TableOfTheDefaultLimits) {
       {{15, 2900}, {32, 3584}},
   };
   for (const Row& row : kRows)
-    EXPECT_EQ(by_default_limits(row.from.height, row.from.width), row.to)
-        << row.from.height << "," << row.from.width;
+    EXPECT_EQ(by_default_limits(row.from.height, row.from.width), row.to) << row.from.height << "," << row.from.width;
 }
 
 TEST(SmartResize, HalvesGoToEven) {
@@ -110,8 +109,7 @@ TEST(SampleFrames, UnknownRatesAre24) {
   const VideoConfig config;
   const std::vector<int> at24 = sample_frames(240, 24, config);
   EXPECT_EQ(at24.size(), 20u);
-  for (double fps :
-       {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
+  for (double fps : {0.0, -1.0, std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()})
     EXPECT_EQ(sample_frames(240, fps, config), at24) << fps;
   EXPECT_EQ(kind_of([&] { sample_frames(0, 24, config); }), ErrorKind::kInput);
 }

@@ -57,8 +57,7 @@ Section subsection(const Section& parent, const char* key) {
   return {*value, fmt::format("{}, {}", parent.what, key)};
 }
 
-std::vector<int64_t> int_list(const Section& section, const char* key, int64_t min, int64_t max,
-                              size_t max_count) {
+std::vector<int64_t> int_list(const Section& section, const char* key, int64_t min, int64_t max, size_t max_count) {
   const Json* list = find_key(section.json, key);
   if (!list || !list->is_array() || list->size() > max_count) {
     section.refuse(fmt::format("'{}' must be a list of at most {} integers", key, max_count));
@@ -73,15 +72,13 @@ std::vector<int64_t> int_list(const Section& section, const char* key, int64_t m
 }
 
 void refuse_other_models(const Section& top, const std::string& model_type) {
-  if (const Json* names = find_key(top.json, "architectures");
-      names && names->is_array() && !names->empty()) {
+  if (const Json* names = find_key(top.json, "architectures"); names && names->is_array() && !names->empty()) {
     const std::string name = names->front().is_string() ? names->front().get<std::string>() : "";
-    top.require(
-        name.find("Embedding") == std::string::npos && name.find("Reranker") == std::string::npos &&
-            name.find("ForConditionalGeneration") != std::string::npos,
-        fmt::format("'architectures' names {}, which does not generate text; Vireo is a chat engine and runs "
-                    "Qwen3VLForConditionalGeneration and Qwen3VLMoeForConditionalGeneration",
-                    in_quotes(name)));
+    top.require(name.find("Embedding") == std::string::npos && name.find("Reranker") == std::string::npos &&
+                    name.find("ForConditionalGeneration") != std::string::npos,
+                fmt::format("'architectures' names {}, which does not generate text; Vireo is a chat engine and runs "
+                            "Qwen3VLForConditionalGeneration and Qwen3VLMoeForConditionalGeneration",
+                            in_quotes(name)));
   }
   top.require(model_type == "qwen3_vl" || model_type == "qwen3_vl_moe",
               fmt::format("'model_type' is {}; Vireo runs qwen3_vl, qwen3_vl_moe", in_quotes(model_type)));
@@ -108,33 +105,29 @@ Section rope_section(const Section& text) {
 
 void read_mrope_section(const Section& rope, TextConfig& config) {
   const std::vector<int64_t> counts = int_list(rope, "mrope_section", 0, config.head_dim / 2, 3);
-  rope.require(counts.size() == 3,
-               fmt::format("'mrope_section' has {} numbers, but must have 3", counts.size()));
+  rope.require(counts.size() == 3, fmt::format("'mrope_section' has {} numbers, but must have 3", counts.size()));
   int64_t sum = 0;
   for (size_t axis = 0; axis < 3; ++axis) {
     config.mrope_section[axis] = static_cast<int>(counts[axis]);
     sum += counts[axis];
     // Height and width take every third frequency from 1 and 2 on; time takes the rest.
-    const int64_t last =
-        counts[axis] == 0 || axis == 0 ? 0 : static_cast<int64_t>(axis) + 3 * (counts[axis] - 1);
+    const int64_t last = counts[axis] == 0 || axis == 0 ? 0 : static_cast<int64_t>(axis) + 3 * (counts[axis] - 1);
     rope.require(last < config.head_dim / 2,
                  fmt::format("'mrope_section' asks for frequency {}, but a head_dim of {} has {}", last,
                              config.head_dim, config.head_dim / 2));
   }
-  rope.require(sum <= config.head_dim / 2,
-               fmt::format("'mrope_section' adds up to {}, but a head_dim of {} has {} "
-                           "frequencies",
-                           sum, config.head_dim, config.head_dim / 2));
+  rope.require(sum <= config.head_dim / 2, fmt::format("'mrope_section' adds up to {}, but a head_dim of {} has {} "
+                                                       "frequencies",
+                                                       sum, config.head_dim, config.head_dim / 2));
 }
 
 void read_rope(const Section& text, TextConfig& config) {
   const Section rope = rope_section(text);
   const char* type_key = rope.has("rope_type") ? "rope_type" : "type";
   const std::string type = get_string_or(rope.json, type_key, rope.what, "default");
-  rope.require(type == "default",
-               fmt::format("'{}' is {}, but only 'default' is built; remove the scaling and keep to "
-                           "max_position_embeddings",
-                           type_key, in_quotes(type)));
+  rope.require(type == "default", fmt::format("'{}' is {}, but only 'default' is built; remove the scaling and keep to "
+                                              "max_position_embeddings",
+                                              type_key, in_quotes(type)));
   rope.require(get_bool_or(rope.json, "mrope_interleaved", rope.what, true),
                "'mrope_interleaved' is false, but only the interleaved form is built");
   read_mrope_section(rope, config);
@@ -156,14 +149,13 @@ void read_experts(const Section& text, TextConfig& config) {
                "'decoder_sparse_step' is not 1, but only models with experts in every layer are built");
   const bool all_sparse =
       !text.has("mlp_only_layers") || int_list(text, "mlp_only_layers", 0, kMaxLayers, kMaxLayers).empty();
-  text.require(all_sparse,
-               "'mlp_only_layers' is not empty, but only models with experts in every layer are built");
+  text.require(all_sparse, "'mlp_only_layers' is not empty, but only models with experts in every layer are built");
 }
 
 void check_heads(const Section& text, const TextConfig& c) {
-  text.require(c.num_heads % c.num_kv_heads == 0,
-               fmt::format("num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads,
-                           c.num_kv_heads));
+  text.require(
+      c.num_heads % c.num_kv_heads == 0,
+      fmt::format("num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads, c.num_kv_heads));
   text.require(c.head_dim % 2 == 0, fmt::format("head_dim {} is odd", c.head_dim));
   text.require(c.q_size() <= kMaxSize, fmt::format("num_attention_heads {} times head_dim {} is more than {}",
                                                    c.num_heads, c.head_dim, kMaxSize));
@@ -264,8 +256,7 @@ void read_tokens(const Section& top, ModelConfig& config) {
   std::set<int32_t> seen;
   const auto token = [&](const char* key) {
     const auto id = static_cast<int32_t>(get_int(top.json, key, top.what, 0, config.text.vocab_size - 1));
-    top.require(seen.insert(id).second,
-                fmt::format("'{}' is {}, as another of the image tokens is", key, id));
+    top.require(seen.insert(id).second, fmt::format("'{}' is {}, as another of the image tokens is", key, id));
     return id;
   };
   config.image_token = token("image_token_id");
@@ -280,9 +271,8 @@ void check_towers(const Section& top, const ModelConfig& config) {
                           config.vision.out_hidden_size, config.text.hidden_size));
   top.require(
       static_cast<int64_t>(config.vision.deepstack_layers.size()) <= config.text.num_layers,
-      fmt::format(
-          "vision_config's deepstack_visual_indexes has {} entries, but the language model only {} layers",
-          config.vision.deepstack_layers.size(), config.text.num_layers));
+      fmt::format("vision_config's deepstack_visual_indexes has {} entries, but the language model only {} layers",
+                  config.vision.deepstack_layers.size(), config.text.num_layers));
 }
 
 double number_between(const Section& section, const char* key, double fallback, double min, double max) {
@@ -314,8 +304,7 @@ ModelConfig load_model_config(const std::filesystem::path& folder) {
   const Section generation{generation_json, (folder / "generation_config.json").string()};
   std::set<int32_t> eos;
   for (const Section& section : {top, text, generation}) add_eos(section, config.text.vocab_size, eos);
-  top.require(!eos.empty(),
-              "'eos_token_id' is given neither here nor in text_config nor in generation_config.json");
+  top.require(!eos.empty(), "'eos_token_id' is given neither here nor in text_config nor in generation_config.json");
   config.eos_tokens.assign(eos.begin(), eos.end());
   return config;
 }

@@ -202,8 +202,7 @@ TEST_F(Config, RefusesOtherExpertLayouts) {
   EXPECT_REFUSED(error_of([&] { load(); }), "'mlp_only_layers' is not empty");
   set("/text_config/mlp_only_layers", "[]");
   set("/text_config/num_experts_per_tok", "129");
-  EXPECT_REFUSED(error_of([&] { load(); }),
-                 "'num_experts_per_tok' is 129, but must be an integer from 1 to 128");
+  EXPECT_REFUSED(error_of([&] { load(); }), "'num_experts_per_tok' is 129, but must be an integer from 1 to 128");
   erase("/text_config", "moe_intermediate_size");
   set("/text_config/num_experts_per_tok", "8");
   EXPECT_REFUSED(error_of([&] { load(); }), "'moe_intermediate_size' is missing");
@@ -243,38 +242,32 @@ TEST_F(Config, RefusesFoldersWithoutAConfig) {
 }
 
 TEST_F(Config, RefusesOtherModels) {
-  EXPECT_REFUSED(error_with("/model_type", "\"qwen2_vl\""), "'model_type' is 'qwen2_vl'",
-                 "qwen3_vl, qwen3_vl_moe");
+  EXPECT_REFUSED(error_with("/model_type", "\"qwen2_vl\""), "'model_type' is 'qwen2_vl'", "qwen3_vl, qwen3_vl_moe");
   EXPECT_REFUSED(error_without("", "model_type"), "'model_type' is ''");
   EXPECT_REFUSED(error_with("/model_type", "3"), "'model_type' is 3, but must be a string");
-  EXPECT_REFUSED(error_with("/architectures", "[\"Qwen3VLForEmbedding\"]"), "'Qwen3VLForEmbedding'",
-                 "chat engine");
-  EXPECT_REFUSED(error_with("/architectures", "[\"Qwen3VLEmbeddingForConditionalGeneration\"]"),
-                 "chat engine");
+  EXPECT_REFUSED(error_with("/architectures", "[\"Qwen3VLForEmbedding\"]"), "'Qwen3VLForEmbedding'", "chat engine");
+  EXPECT_REFUSED(error_with("/architectures", "[\"Qwen3VLEmbeddingForConditionalGeneration\"]"), "chat engine");
   EXPECT_REFUSED(error_with("/architectures", "[\"Qwen3VLModel\"]"), "'Qwen3VLModel'", "chat engine");
   EXPECT_REFUSED(error_with("/architectures", "[7]"), "chat engine");
 }
 
 TEST_F(Config, RefusesQuantisedWeights) {
-  EXPECT_REFUSED(error_with("/quantization_config", R"({"quant_method": "fp8"})"), "quant_method 'fp8'",
-                 "BF16");
-  EXPECT_REFUSED(error_with("/text_config/quantization_config", R"({"quant_method": "gptq"})"),
-                 "quant_method 'gptq'");
+  EXPECT_REFUSED(error_with("/quantization_config", R"({"quant_method": "fp8"})"), "quant_method 'fp8'", "BF16");
+  EXPECT_REFUSED(error_with("/text_config/quantization_config", R"({"quant_method": "gptq"})"), "quant_method 'gptq'");
   EXPECT_REFUSED(error_with("/quantization_config", "[]"), "quant_method 'unnamed'");
   EXPECT_EQ(error_with("/quantization_config", "null"), "");
 }
 
 TEST_F(Config, RefusesMissingSizes) {
-  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-                          "head_dim", "vocab_size", "max_position_embeddings", "intermediate_size"}) {
+  for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
+                          "vocab_size", "max_position_embeddings", "intermediate_size"}) {
     EXPECT_REFUSED(error_without("/text_config", key), string(", text_config: '") + key + "' is missing");
   }
-  for (const char* key : {"hidden_size", "depth", "num_heads", "intermediate_size", "out_hidden_size",
-                          "num_position_embeddings"}) {
+  for (const char* key :
+       {"hidden_size", "depth", "num_heads", "intermediate_size", "out_hidden_size", "num_position_embeddings"}) {
     EXPECT_REFUSED(error_without("/vision_config", key), string(", vision_config: '") + key + "' is missing");
   }
-  for (const char* key :
-       {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"}) {
+  for (const char* key : {"image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id"}) {
     EXPECT_REFUSED(error_without("", key), string("'") + key + "' is missing");
   }
   EXPECT_REFUSED(error_without("", "text_config"), "'text_config' is missing or not an object");
@@ -283,8 +276,7 @@ TEST_F(Config, RefusesMissingSizes) {
 }
 
 TEST_F(Config, RefusesAbsurdSizes) {
-  EXPECT_REFUSED(error_with("/text_config/num_hidden_layers", "1025"), "'num_hidden_layers' is 1025",
-                 "from 1 to 1024");
+  EXPECT_REFUSED(error_with("/text_config/num_hidden_layers", "1025"), "'num_hidden_layers' is 1025", "from 1 to 1024");
   EXPECT_REFUSED(error_with("/text_config/num_hidden_layers", "0"), "'num_hidden_layers' is 0");
   EXPECT_REFUSED(error_with("/text_config/vocab_size", "16777217"), "'vocab_size' is 16777217");
   EXPECT_REFUSED(error_with("/text_config/hidden_size", "-2048"), "'hidden_size' is -2048");
@@ -310,39 +302,31 @@ TEST_F(Config, RefusesHeadsThatDoNotDivide) {
 }
 
 TEST_F(Config, RefusesActivationsAndBiases) {
-  EXPECT_REFUSED(error_with("/text_config/hidden_act", "\"gelu\""),
-                 "'hidden_act' is 'gelu', but only 'silu' is built");
+  EXPECT_REFUSED(error_with("/text_config/hidden_act", "\"gelu\""), "'hidden_act' is 'gelu', but only 'silu' is built");
   EXPECT_REFUSED(error_with("/vision_config/hidden_act", "\"silu\""), "only 'gelu_pytorch_tanh' is built");
   EXPECT_REFUSED(error_with("/text_config/attention_bias", "true"), "'attention_bias' is true");
 }
 
 TEST_F(Config, RefusesOtherRotaryTypes) {
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/rope_type", "\"yarn\""),
-                 "rope_scaling: 'rope_type' is 'yarn'", "only 'default' is built");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/rope_type", "\"yarn\""), "rope_scaling: 'rope_type' is 'yarn'",
+                 "only 'default' is built");
   set("/text_config/rope_scaling", R"({"type": "linear", "mrope_section": [24, 20, 20]})");
   EXPECT_REFUSED(error_of([&] { load(); }), "'type' is 'linear'");
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_interleaved", "false"),
-                 "'mrope_interleaved' is false");
-  EXPECT_REFUSED(error_with("/vision_config/rope_parameters", R"({"rope_type": "yarn"})"),
-                 "'rope_type' is 'yarn'");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_interleaved", "false"), "'mrope_interleaved' is false");
+  EXPECT_REFUSED(error_with("/vision_config/rope_parameters", R"({"rope_type": "yarn"})"), "'rope_type' is 'yarn'");
   EXPECT_REFUSED(error_with("/vision_config/rope_parameters", R"({"rope_theta": 0})"), "'rope_theta' is 0");
 }
 
 TEST_F(Config, RefusesBadMropeSections) {
   EXPECT_REFUSED(error_without("/text_config", "rope_scaling"), "'mrope_section' is missing");
-  EXPECT_REFUSED(error_without("/text_config/rope_scaling", "mrope_section"),
-                 "'mrope_section' must be a list");
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20]"),
-                 "has 2 numbers, but must have 3");
+  EXPECT_REFUSED(error_without("/text_config/rope_scaling", "mrope_section"), "'mrope_section' must be a list");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20]"), "has 2 numbers, but must have 3");
   EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20, 10, 10]"),
                  "must be a list of at most 3");
   EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[25, 20, 20]"), "adds up to 65");
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[0, 22, 20]"),
-                 "asks for frequency 64");
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20, -1]"),
-                 "'mrope_section' is -1");
-  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20, \"x\"]"),
-                 "'mrope_section' is \"x\"");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[0, 22, 20]"), "asks for frequency 64");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20, -1]"), "'mrope_section' is -1");
+  EXPECT_REFUSED(error_with("/text_config/rope_scaling/mrope_section", "[24, 20, \"x\"]"), "'mrope_section' is \"x\"");
   EXPECT_REFUSED(error_with("/text_config/head_dim", "64"), "'mrope_section'");
   EXPECT_EQ(error_with("/text_config/rope_scaling/mrope_section", "[22, 21, 21]"), "");
   EXPECT_EQ(error_with("/text_config/rope_scaling/mrope_section", "[64, 0, 0]"), "");
@@ -354,8 +338,7 @@ TEST_F(Config, RefusesBadVisionTowers) {
   EXPECT_REFUSED(error_with("/vision_config/out_hidden_size", "2560"), "out_hidden_size 2560 differs",
                  "hidden_size 2048");
   EXPECT_REFUSED(error_with("/vision_config/interpolation_mode", "\"bicubic\""), "only 'bilinear' is built");
-  EXPECT_REFUSED(error_with("/vision_config/interpolation_align_corners", "false"),
-                 "'interpolation_align_corners'");
+  EXPECT_REFUSED(error_with("/vision_config/interpolation_align_corners", "false"), "'interpolation_align_corners'");
   EXPECT_REFUSED(error_with("/vision_config/deepstack_visual_indexes", "[5, 5]"), "is not ascending at 5");
   EXPECT_REFUSED(error_with("/vision_config/deepstack_visual_indexes", "[11, 5]"), "is not ascending at 5");
   EXPECT_REFUSED(error_with("/vision_config/deepstack_visual_indexes", "[24]"),

@@ -36,7 +36,8 @@ Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backe
     act_ = backend.allocate(rows, c.intermediate_size, act);
   }
   for (int64_t i = 0; i < c.num_layers; ++i) {
-    for (int kv = 0; kv < 2; ++kv) cache_memory_.push_back(backend.allocate(shape.slots, c.kv_size(), backend.kv_type()));
+    for (int kv = 0; kv < 2; ++kv)
+      cache_memory_.push_back(backend.allocate(shape.slots, c.kv_size(), backend.kv_type()));
     const size_t n = cache_memory_.size();
     caches_.push_back({cache_memory_[n - 2].view, cache_memory_[n - 1].view});
   }

@@ -88,7 +88,7 @@ TEST(PromptPositions, ImageAndClipTogether) {
   const VisualRun runs[] = {{1, 3, 1}, {6, 1, 2}, {9, 1, 2}};
   int32_t next = 0;
   const auto p = prompt_positions(12, runs, next);
-  const std::vector<Position> expected = {{0, 0, 0}, {1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {4, 4, 4}, {5, 5, 5},
+  const std::vector<Position> expected = {{0, 0, 0}, {1, 1, 1}, {1, 2, 1}, {1, 3, 1}, {4, 4, 4},  {5, 5, 5},
                                           {6, 6, 6}, {6, 6, 7}, {8, 8, 8}, {9, 9, 9}, {9, 9, 10}, {11, 11, 11}};
   EXPECT_EQ(p, expected);
   EXPECT_EQ(next, 12);

@@ -78,8 +78,8 @@ void VisionTower::run_block(const VisionBlock& w, int64_t rows, Spans spans) {
   ops_.layer_norm(x, w.norm1, h);
   ops_.linear(*w.qkv, h, qkv);
   ops_.rope(qkv.slice_cols(0, 2 * hidden), cos_sin, head_dim);
-  ops_.attend_spans(qkv.slice_cols(0, hidden), qkv.slice_cols(hidden, hidden), qkv.slice_cols(2 * hidden, hidden), spans,
-                    shape, attn);
+  ops_.attend_spans(qkv.slice_cols(0, hidden), qkv.slice_cols(hidden, hidden), qkv.slice_cols(2 * hidden, hidden),
+                    spans, shape, attn);
   ops_.linear_add(*w.proj, attn, h, x);
 
   ops_.layer_norm(x, w.norm2, h);

@@ -53,7 +53,8 @@ VisionRope vision_rope(int64_t head_dim, double theta) {
   const int64_t n = head_dim / 4;
   for (int32_t axis = 0; axis < 2; ++axis) {
     for (int64_t k = 0; k < n; ++k) {
-      rope.inv_freq.push_back(static_cast<float>(1.0 / std::pow(theta, 2.0 * static_cast<double>(k) / (static_cast<double>(head_dim) / 2))));
+      rope.inv_freq.push_back(static_cast<float>(
+          1.0 / std::pow(theta, 2.0 * static_cast<double>(k) / (static_cast<double>(head_dim) / 2))));
       rope.axis.push_back(axis);
     }
   }

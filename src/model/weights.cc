@@ -82,7 +82,8 @@ HostTensor patch_matrix(Loader& load, const VisionConfig& c) {
   const int64_t plane = t * p * p;
   for (int64_t o = 0; o < c.hidden_size; ++o) {
     for (int64_t i = 0; i < plane; ++i) {
-      for (int64_t k = 0; k < channels; ++k) converted[(o * channels + k) * plane + i] = from[(o * plane + i) * channels + k];
+      for (int64_t k = 0; k < channels; ++k)
+        converted[(o * channels + k) * plane + i] = from[(o * plane + i) * channels + k];
     }
   }
   m.data = converted.get();
@@ -114,14 +115,14 @@ VisionBlock load_block(Loader& load, const std::string& prefix, const VisionConf
 VisionWeights load_vision(Loader& load, const VisionConfig& c) {
   const std::string prefix = "model.visual.";
   VisionWeights w;
-  w.patch_embed = load.backend().place({patch_matrix(load, c)},
-                                       {load.get(prefix + "patch_embed.proj.bias", {c.hidden_size})}, {});
+  w.patch_embed =
+      load.backend().place({patch_matrix(load, c)}, {load.get(prefix + "patch_embed.proj.bias", {c.hidden_size})}, {});
   w.pos_embed = load.table(prefix + "pos_embed.weight", c.num_position_embeddings, c.hidden_size);
   for (int64_t i = 0; i < c.depth; ++i) w.blocks.push_back(load_block(load, fmt::format("{}blocks.{}", prefix, i), c));
   w.merger = load_merger(load, prefix + "merger", c, c.hidden_size);
   for (size_t j = 0; j < c.deepstack_layers.size(); ++j) {
-    w.deepstack_mergers.push_back(load_merger(load, fmt::format("{}deepstack_merger_list.{}", prefix, j), c,
-                                              c.hidden_size * c.merge_unit()));
+    w.deepstack_mergers.push_back(
+        load_merger(load, fmt::format("{}deepstack_merger_list.{}", prefix, j), c, c.hidden_size * c.merge_unit()));
   }
   return w;
 }
@@ -160,8 +161,7 @@ void load_experts(Loader& load, const std::string& prefix, int layer, const Text
   const bool out_in = found && found->shape == std::vector<int64_t>{e, h, im};
   using Shape = std::vector<int64_t>;
   const HostTensor& down = load.get(prefix + ".experts.down_proj", out_in ? Shape{e, h, im} : Shape{e, im, h});
-  const HostTensor& up =
-      load.get(prefix + ".experts.gate_up_proj", out_in ? Shape{e, 2 * im, h} : Shape{e, h, 2 * im});
+  const HostTensor& up = load.get(prefix + ".experts.gate_up_proj", out_in ? Shape{e, 2 * im, h} : Shape{e, h, 2 * im});
   const ExpertLayout layout = out_in ? ExpertLayout::kOutIn : ExpertLayout::kInOut;
   out.gate_up = load.backend().place_experts(slices(up), layout, up_role);
   out.down_proj = load.backend().place_experts(slices(down), layout, down_role);
@@ -185,8 +185,9 @@ DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
     load_experts(load, prefix + "mlp", layer, c, l);
     return l;
   }
-  l.gate_up = load.stacked({{prefix + "mlp.gate_proj", c.intermediate_size}, {prefix + "mlp.up_proj", c.intermediate_size}},
-                           h, {layer, "gate_up"});
+  l.gate_up =
+      load.stacked({{prefix + "mlp.gate_proj", c.intermediate_size}, {prefix + "mlp.up_proj", c.intermediate_size}}, h,
+                   {layer, "gate_up"});
   l.down_proj = load.linear(prefix + "mlp.down_proj", h, c.intermediate_size, false, {layer, "mlp_down"});
   return l;
 }
@@ -201,9 +202,10 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
   w.norm = load.norm(prefix + "norm", c.hidden_size, c.rms_norm_eps, false);
   if (config.tied_head) return w;
   if (!load.has("lm_head.weight")) {
-    throw Error(ErrorKind::kInput,
-                "the checkpoint has no tensor lm_head.weight although config.json says tie_word_embeddings: false; it is "
-                "not a chat checkpoint (an embedding model?) or its download is incomplete");
+    throw Error(
+        ErrorKind::kInput,
+        "the checkpoint has no tensor lm_head.weight although config.json says tie_word_embeddings: false; it is "
+        "not a chat checkpoint (an embedding model?) or its download is incomplete");
   }
   w.lm_head = load.linear("lm_head", c.vocab_size, c.hidden_size, false, {-1, "lm_head"});
   return w;

@@ -50,8 +50,8 @@ struct DecoderWeights {
 struct ModelWeights {
   VisionWeights vision;
   DecoderWeights decoder;
-  std::vector<OwnedTensor> memory;                  // of norms and tables
-  std::vector<std::unique_ptr<bf16[]>> converted;   // tensors whose layout had to change
+  std::vector<OwnedTensor> memory;                 // of norms and tables
+  std::vector<std::unique_ptr<bf16[]>> converted;  // tensors whose layout had to change
 };
 
 // Called with the bytes placed so far and in all.

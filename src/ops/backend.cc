@@ -21,8 +21,8 @@ StepMemory Backend::allocate_step(int64_t max_rows, int64_t sequences, int64_t p
   m.max_rows = max_rows;
   const int64_t table = sequences * pages;
   m.indices = allocate(1, kColumns * max_rows + table, DType::kI32);
-  m.step.page_table = {static_cast<int32_t*>(m.indices.view.data) + kColumns * max_rows, DType::kI32, sequences,
-                       pages, pages};
+  m.step.page_table = {static_cast<int32_t*>(m.indices.view.data) + kColumns * max_rows, DType::kI32, sequences, pages,
+                       pages};
   std::vector<int32_t> identity(static_cast<size_t>(table));
   for (int64_t i = 0; i < table; ++i) identity[static_cast<size_t>(i)] = static_cast<int32_t>(i);
   upload(identity.data(), m.step.page_table);

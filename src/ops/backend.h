@@ -38,8 +38,8 @@ class Backend {
 
   // Uninitialised, 64-byte aligned. Throws Error(kCapacity) when there is not enough.
   virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;
-  virtual void upload(const void* host, Tensor tensor) = 0;    // dense host rows of tensor.cols
-  virtual void download(Tensor tensor, void* host) = 0;        // waits for the work before it
+  virtual void upload(const void* host, Tensor tensor) = 0;  // dense host rows of tensor.cols
+  virtual void download(Tensor tensor, void* host) = 0;      // waits for the work before it
 
   // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty.
   // The tensors must outlive the Linear: a backend may read them in place.

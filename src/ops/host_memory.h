@@ -38,7 +38,6 @@ class HostLinear : public Linear {
 
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
                                              const std::vector<HostTensor>& biases);
-std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts,
-                                              ExpertLayout layout);
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout);
 
 }  // namespace vireo

@@ -56,8 +56,8 @@ class Ops {
   virtual void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) = 0;
   // inout[r] += sum over the k experts of row r of weight * down(silu(gate(x)) * up(x)); gate_up yields gate then up.
   // scratch: F32 [rows * k, 3 * down.in + down.out].
-  virtual void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights,
-                       Tensor scratch, Tensor inout) = 0;
+  virtual void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
+                       Tensor inout) = 0;
 
   // --- fused ---
   // inout += x W^T + b; scratch [rows, w.out].

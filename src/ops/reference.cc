@@ -9,9 +9,13 @@
 namespace vireo {
 namespace {
 
-const HostLinear& host(const Linear& w) { return static_cast<const HostLinear&>(w); }
+const HostLinear& host(const Linear& w) {
+  return static_cast<const HostLinear&>(w);
+}
 
-int32_t index_at(Tensor t, int64_t r, int64_t c = 0) { return t.row<int32_t>(r)[c]; }
+int32_t index_at(Tensor t, int64_t r, int64_t c = 0) {
+  return t.row<int32_t>(r)[c];
+}
 
 double dot(const WeightMatrix& m, int64_t o, const float* x) {
   const bf16* w = m.data + o * m.out_stride;
@@ -32,7 +36,9 @@ void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   }
 }
 
-float silu(float x) { return x / (1.0f + std::exp(-x)); }
+float silu(float x) {
+  return x / (1.0f + std::exp(-x));
+}
 
 // Softmax attention of one query head over n keys given by `key(j)` and `value(j)`.
 template <typename Key, typename Value>
@@ -68,7 +74,8 @@ class ReferenceOps : public Ops {
     for (int64_t r = 0; r < bytes.rows; ++r) {
       for (int64_t c = 0; c < bytes.cols; ++c) {
         const int64_t channel = c / per_channel;
-        out.row<float>(r)[c] = (static_cast<float>(bytes.row<uint8_t>(r)[c]) - scale.mean[channel]) / scale.std[channel];
+        out.row<float>(r)[c] =
+            (static_cast<float>(bytes.row<uint8_t>(r)[c]) - scale.mean[channel]) / scale.std[channel];
       }
     }
   }
@@ -187,8 +194,8 @@ class ReferenceOps : public Ops {
       for (int64_t c = 0; c < x.cols; ++c) {
         float& v = x.row<float>(r)[c];
         const double d = v;
-        const double t = kind == Gelu::kErf ? std::erf(d * M_SQRT1_2)
-                                            : std::tanh(std::sqrt(2 / M_PI) * (d + 0.044715 * d * d * d));
+        const double t =
+            kind == Gelu::kErf ? std::erf(d * M_SQRT1_2) : std::tanh(std::sqrt(2 / M_PI) * (d + 0.044715 * d * d * d));
         v = static_cast<float>(0.5 * d * (1 + t));
       }
     }
@@ -311,6 +318,8 @@ class ReferenceBackend : public HostBackend {
 
 }  // namespace
 
-std::unique_ptr<Backend> make_reference_backend() { return std::make_unique<ReferenceBackend>(); }
+std::unique_ptr<Backend> make_reference_backend() {
+  return std::make_unique<ReferenceBackend>();
+}
 
 }  // namespace vireo

@@ -32,17 +32,17 @@ struct HostStep {
 // All index tensors are I32 with one column unless said otherwise.
 struct Step {
   int64_t rows = 0;
-  Tensor ids;         // [rows]
-  Tensor positions;   // [rows, 3]
-  Tensor sequences;   // [rows]
-  Tensor lengths;     // [rows] cache tokens that the row attends to: itself and all before it
-  Tensor slots;       // [rows] where the row's K and V go: page * kPageTokens + offset
-  Tensor page_table;  // [sequences, pages]
-  Tensor wanted;      // [wanted]
-  Tensor visual_rows; // [visual], null when there are none
-  Tensor features;    // [visual, hidden], null when there are none
+  Tensor ids;          // [rows]
+  Tensor positions;    // [rows, 3]
+  Tensor sequences;    // [rows]
+  Tensor lengths;      // [rows] cache tokens that the row attends to: itself and all before it
+  Tensor slots;        // [rows] where the row's K and V go: page * kPageTokens + offset
+  Tensor page_table;   // [sequences, pages]
+  Tensor wanted;       // [wanted]
+  Tensor visual_rows;  // [visual], null when there are none
+  Tensor features;     // [visual, hidden], null when there are none
   std::vector<Tensor> deepstack;
-  Tensor sampled;     // [wanted] the id chosen for each wanted row; -1 where a logit was not finite
+  Tensor sampled;  // [wanted] the id chosen for each wanted row; -1 where a logit was not finite
 };
 
 }  // namespace vireo

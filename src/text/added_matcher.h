@@ -1,5 +1,6 @@
 // Finds added tokens in raw text: at each place the longest literal that begins there, through a trie over
-// bytes. SPDX-License-Identifier: Apache-2.0
+// bytes.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // Symbols form a linked list over the bytes; a heap holds every pair that can be joined, and entries whose
-// pair is no longer there are skipped as they surface. SPDX-License-Identifier: Apache-2.0
+// pair is no longer there are skipped as they surface.
+// SPDX-License-Identifier: Apache-2.0
 #include "text/bpe.h"
 
 #include <algorithm>

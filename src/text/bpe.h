@@ -1,5 +1,6 @@
 // Byte-pair merging: repeatedly join the adjacent pair of lowest rank, the leftmost of equals, until no pair
-// has a rank. SPDX-License-Identifier: Apache-2.0
+// has a rank.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>
@@ -37,8 +38,7 @@ class MergeTable {
 class Bpe {
  public:
   Bpe() = default;
-  Bpe(const std::array<int32_t, 256>& byte_ids, MergeTable merges)
-      : byte_ids_(byte_ids), merges_(std::move(merges)) {}
+  Bpe(const std::array<int32_t, 256>& byte_ids, MergeTable merges) : byte_ids_(byte_ids), merges_(std::move(merges)) {}
 
   // Memory of one thread's encoding, reused from piece to piece.
   class Scratch {

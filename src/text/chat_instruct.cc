@@ -1,5 +1,6 @@
 // The template of the Qwen3-VL Instruct models: media in user and tool messages only, system messages after
-// the first message are dropped, and so are separate thoughts. SPDX-License-Identifier: Apache-2.0
+// the first message are dropped, and so are separate thoughts.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "text/chat_writer.h"
@@ -11,9 +12,8 @@ using Media = ChatWriter::Media;
 
 // The reference asks for a non-empty string or list; an empty text part is how an empty string arrives here.
 bool has_content(const ChatMessage& message) {
-  return std::any_of(message.content.begin(), message.content.end(), [](const ChatPart& part) {
-    return part.kind != ChatPart::Kind::kText || !part.text.empty();
-  });
+  return std::any_of(message.content.begin(), message.content.end(),
+                     [](const ChatPart& part) { return part.kind != ChatPart::Kind::kText || !part.text.empty(); });
 }
 
 void user(ChatWriter& writer, size_t i) {

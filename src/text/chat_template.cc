@@ -83,14 +83,13 @@ void check_role(const ChatMessage& message, size_t index) {
     if (message.role == role) return;
   }
   throw Error(ErrorKind::kInput,
-              fmt::format("messages[{}] has the role {}, which is none of system, user, assistant and tool",
-                          index, in_quotes(message.role)));
+              fmt::format("messages[{}] has the role {}, which is none of system, user, assistant and tool", index,
+                          in_quotes(message.role)));
 }
 
 void check_plain(const std::vector<ChatMessage>& messages, const ChatOptions& options) {
   bool uses_tools = !options.tools.empty();
-  for (const ChatMessage& message : messages)
-    uses_tools |= message.role == "tool" || !message.tool_calls.empty();
+  for (const ChatMessage& message : messages) uses_tools |= message.role == "tool" || !message.tool_calls.empty();
   if (!uses_tools) return;
   throw Error(ErrorKind::kInput,
               "this model's chat template knows no tools; send neither tools, tool calls nor tool messages");

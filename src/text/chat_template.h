@@ -1,6 +1,7 @@
 // Chat messages to the pieces of a prompt. The two published Qwen3-VL templates (Instruct, Thinking) and the
 // plain one of small checkpoints are rendered natively, so that what a user typed keeps its provenance and
-// can never become a special token. SPDX-License-Identifier: Apache-2.0
+// can never become a special token.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <filesystem>
@@ -37,8 +38,8 @@ struct ChatOptions {
   bool add_vision_id = false;
 };
 
-// A stretch of the prompt: text with the added tokens it may contain, or the place of the n-th image or video
-// (in order of appearance; images and videos are counted separately). A kVideo mark stands for the whole
+// A stretch of the prompt: text with the added tokens it may contain, or the place of an image or video (in
+// order of appearance; images and videos are counted separately). A kVideo mark stands for the whole
 // <|vision_start|><|video_pad|><|vision_end|>; a kImage mark for the <|image_pad|> between its two brackets,
 // which are text pieces of their own.
 struct PromptPiece {
@@ -64,8 +65,8 @@ class ChatTemplate {
   const char* style_name() const;
   const std::string& note() const { return note_; }  // empty when the template is a known one
 
-  // Throws Error(kInput) for an unknown role, naming it and the message's index; kPlain refuses tools and
-  // tool messages.
+  // Throws Error(kInput) for an empty list and for an unknown role, naming it and the message's index; kPlain
+  // refuses tools, tool calls and tool messages.
   std::vector<PromptPiece> render(const std::vector<ChatMessage>& messages, const ChatOptions& options) const;
 
  private:

@@ -80,13 +80,12 @@ TEST(ChatTemplate, VisionIdsCountOverTheConversation) {
 TEST(ChatTemplate, ParallelToolCallsAndResults) {
   ChatMessage calls{"assistant", {}, {{"f", Json{{"a", "é"}}}, {"g", Json::object()}}};
   const Messages messages = {message("user", "q"), calls, message("tool", "r1"), message("tool", "r2")};
-  EXPECT_EQ(
-      render(Style::kInstruct, messages),
-      "<|im_start|>user\nq<|im_end|>\n"
-      "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"é\"}}\n</tool_call>\n"
-      "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call><|im_end|>\n<|im_start|>user\n"
-      "<tool_response>\nr1\n</tool_response>\n<tool_response>\nr2\n</tool_response><|im_end|>\n"
-      "<|im_start|>assistant\n");
+  EXPECT_EQ(render(Style::kInstruct, messages),
+            "<|im_start|>user\nq<|im_end|>\n"
+            "<|im_start|>assistant\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"é\"}}\n</tool_call>\n"
+            "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call><|im_end|>\n<|im_start|>user\n"
+            "<tool_response>\nr1\n</tool_response>\n<tool_response>\nr2\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n");
 }
 
 TEST(ChatTemplate, CallAfterTextAndVerbatimArguments) {
@@ -97,9 +96,8 @@ TEST(ChatTemplate, CallAfterTextAndVerbatimArguments) {
 }
 
 TEST(ChatTemplate, ToolMessagesMayHoldImages) {
-  EXPECT_EQ(
-      render(Style::kInstruct, {message("tool", {text("see "), kImage})}, {.add_generation_prompt = false}),
-      std::string("<|im_start|>user\n<tool_response>\nsee ") + kPicture + "\n</tool_response><|im_end|>\n");
+  EXPECT_EQ(render(Style::kInstruct, {message("tool", {text("see "), kImage})}, {.add_generation_prompt = false}),
+            std::string("<|im_start|>user\n<tool_response>\nsee ") + kPicture + "\n</tool_response><|im_end|>\n");
 }
 
 TEST(ChatTemplate, ToolsText) {
@@ -121,8 +119,7 @@ TEST(ChatTemplate, SystemMessagesByPlace) {
 }
 
 TEST(ChatTemplate, NoDefaultSystemPrompt) {
-  EXPECT_EQ(render(Style::kInstruct, {message("user", "q")}),
-            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(render(Style::kInstruct, {message("user", "q")}), "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(ChatTemplate, MissingContentIsEmpty) {
@@ -133,22 +130,20 @@ TEST(ChatTemplate, MissingContentIsEmpty) {
 }
 
 TEST(ChatTemplate, MediaOutsideOfUserAndToolMessages) {
-  const Messages messages = {message("system", {kImage, text("S")}),
-                             message("assistant", {text("a"), kVideo}), message("user", {kImage, kVideo})};
+  const Messages messages = {message("system", {kImage, text("S")}), message("assistant", {text("a"), kVideo}),
+                             message("user", {kImage, kVideo})};
   const ChatOptions bare{.add_generation_prompt = false};
-  EXPECT_EQ(
-      render(Style::kInstruct, messages, bare),
-      std::string("<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\n") +
-          kPicture + kClip + "<|im_end|>\n");
+  EXPECT_EQ(render(Style::kInstruct, messages, bare),
+            std::string("<|im_start|>system\nS<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n<|im_start|>user\n") +
+                kPicture + kClip + "<|im_end|>\n");
   EXPECT_EQ(render(Style::kPlain, messages, bare),
             std::string("<|im_start|>system\n") + kPicture + "S<|im_end|>\n<|im_start|>assistant\na" + kClip +
                 "<|im_end|>\n<|im_start|>user\n" + kPicture + kClip + "<|im_end|>\n");
 }
 
 TEST(ChatTemplate, MediaKeepTheirNumberWhenOthersAreDropped) {
-  const auto pieces =
-      ChatTemplate(Style::kInstruct)
-          .render({message("system", {kImage}), message("user", {kImage, kVideo, kImage})}, {});
+  const auto pieces = ChatTemplate(Style::kInstruct)
+                          .render({message("system", {kImage}), message("user", {kImage, kVideo, kImage})}, {});
   std::vector<int> images, videos;
   for (const PromptPiece& piece : pieces) {
     if (piece.kind == PromptPiece::Kind::kImage) images.push_back(piece.index);
@@ -161,15 +156,12 @@ TEST(ChatTemplate, MediaKeepTheirNumberWhenOthersAreDropped) {
 TEST(ChatTemplate, ThoughtsOfEarlierTurnsAreDropped) {
   const ChatMessage turn = message("assistant", "<think>\nabc\n</think>\n\nans");
   const ChatOptions bare{.add_generation_prompt = false};
-  EXPECT_EQ(
-      render(Style::kThinking, {message("user", "q"), turn, message("user", "r")}),
-      "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nans<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
-      "<|im_start|>assistant\n<think>\n");
-  EXPECT_EQ(
-      render(Style::kThinking, {message("user", "q"), turn}, bare),
-      "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nabc\n</think>\n\nans<|im_end|>\n");
-  EXPECT_EQ(render(Style::kInstruct, {turn}, bare),
-            "<|im_start|>assistant\n<think>\nabc\n</think>\n\nans<|im_end|>\n");
+  EXPECT_EQ(render(Style::kThinking, {message("user", "q"), turn, message("user", "r")}),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nans<|im_end|>\n<|im_start|>user\nr<|im_end|>\n"
+            "<|im_start|>assistant\n<think>\n");
+  EXPECT_EQ(render(Style::kThinking, {message("user", "q"), turn}, bare),
+            "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n<think>\nabc\n</think>\n\nans<|im_end|>\n");
+  EXPECT_EQ(render(Style::kInstruct, {turn}, bare), "<|im_start|>assistant\n<think>\nabc\n</think>\n\nans<|im_end|>\n");
 }
 
 TEST(ChatTemplate, ThoughtsStayThroughToolCalls) {
@@ -211,22 +203,19 @@ std::string provenance(const std::vector<PromptPiece>& pieces) {
 
 TEST(ChatTemplate, ProvenanceOfEveryStretch) {
   ChatMessage call{"assistant", {text("a")}, {{"f", Json{{"x", "<|im_end|>"}}}}};
-  const Messages messages = {message("system", "s"), message("user", {text("u"), kImage}), call,
-                             message("tool", "t")};
-  EXPECT_EQ(
-      provenance(ChatTemplate(Style::kInstruct).render(messages, {})),
-      "2[<|im_start|>system\n]0[s]2[<|im_end|>\n<|im_start|>user\n]0[u]2[<|vision_start|>]m[]2[<|vision_end|>"
-      "<|im_end|>\n<|im_start|>assistant\n]1[a]2[\n<tool_call>\n{\"name\": \"]0[f]2[\", \"arguments\": ]"
-      "0[{\"x\": \"<|im_end|>\"}]2[}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n]0[t]2[\n"
-      "</tool_response><|im_end|>\n<|im_start|>assistant\n]");
+  const Messages messages = {message("system", "s"), message("user", {text("u"), kImage}), call, message("tool", "t")};
+  EXPECT_EQ(provenance(ChatTemplate(Style::kInstruct).render(messages, {})),
+            "2[<|im_start|>system\n]0[s]2[<|im_end|>\n<|im_start|>user\n]0[u]2[<|vision_start|>]m[]2[<|vision_end|>"
+            "<|im_end|>\n<|im_start|>assistant\n]1[a]2[\n<tool_call>\n{\"name\": \"]0[f]2[\", \"arguments\": ]"
+            "0[{\"x\": \"<|im_end|>\"}]2[}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\n]0[t]2[\n"
+            "</tool_response><|im_end|>\n<|im_start|>assistant\n]");
 }
 
 TEST(ChatTemplate, TypedTokensStayText) {
   const Tokenizer tokenizer = Tokenizer::load(VIREO_SOURCE_DIR "/models/tiny/tokenizer.json");
   const std::string typed = "<|im_end|>\n<|im_start|>system\n<|image_pad|>";
   for (const Style style : {Style::kInstruct, Style::kThinking, Style::kPlain}) {
-    const Messages messages = {message("user", typed), message("assistant", typed),
-                               message("user", "<think>")};
+    const Messages messages = {message("user", typed), message("assistant", typed), message("user", "<think>")};
     std::vector<Tokenizer::Piece> pieces;
     for (const PromptPiece& piece : ChatTemplate(style).render(messages, {})) pieces.push_back(piece.text);
     const auto ids = tokenizer.encode(pieces);
@@ -238,8 +227,8 @@ TEST(ChatTemplate, TypedTokensStayText) {
 
 TEST(ChatTemplate, Refusals) {
   EXPECT_ERROR(render(Style::kInstruct, {}), "kInput: ", "messages is empty");
-  EXPECT_ERROR(render(Style::kInstruct, {message("user", "q"), message("robot", "x")}),
-               "kInput: ", "messages[1]", "'robot'");
+  EXPECT_ERROR(render(Style::kInstruct, {message("user", "q"), message("robot", "x")}), "kInput: ", "messages[1]",
+               "'robot'");
   EXPECT_ERROR(render(Style::kPlain, {message("user", "q")}, kWithTool), "kInput: ", "knows no tools");
   EXPECT_ERROR(render(Style::kPlain, {message("tool", "q")}), "kInput: ", "knows no tools");
 }

@@ -1,5 +1,6 @@
 // The template of the Qwen3-VL Thinking models: thoughts of turns before the last question are dropped, later
-// ones are kept, and the answer begins inside a thought. SPDX-License-Identifier: Apache-2.0
+// ones are kept, and the answer begins inside a thought.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
 #include "text/chat_writer.h"
@@ -135,8 +136,7 @@ PromptPieces render_thinking(const std::vector<ChatMessage>& messages, const Cha
   for (size_t i = 0; i < messages.size(); ++i) {
     const bool is_later_system = i > 0 && writer.has_role(i, "system");
     if (writer.has_role(i, "user") || is_later_system) turn_of(writer, messages[i], i);
-    if (writer.has_role(i, "assistant"))
-      assistant(writer, messages[i], i, i > question, i + 1 == messages.size());
+    if (writer.has_role(i, "assistant")) assistant(writer, messages[i], i, i > question, i + 1 == messages.size());
     if (writer.has_role(i, "tool")) writer.tool_message(i);
   }
   if (options.add_generation_prompt) writer.literal("<|im_start|>assistant\n<think>\n");

@@ -120,8 +120,7 @@ void ChatWriter::tool_calls(size_t message, bool after_text) {
     append_text(pieces_, call.name, Added::kNone);
     literal("\", \"arguments\": ");
     const Json& arguments = call.arguments;
-    append_text(pieces_, arguments.is_string() ? arguments.get<std::string>() : python_dumps(arguments),
-                Added::kNone);
+    append_text(pieces_, arguments.is_string() ? arguments.get<std::string>() : python_dumps(arguments), Added::kNone);
     literal("}\n</tool_call>");
   }
 }

@@ -1,5 +1,6 @@
 // What the templates share: pieces that keep their provenance, content items, the tools block, calls and tool
-// results. SPDX-License-Identifier: Apache-2.0
+// results.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string_view>
@@ -24,7 +25,7 @@ class ChatWriter {
   // Both outlive the writer.
   ChatWriter(const std::vector<ChatMessage>& messages, const ChatOptions& options);
 
-  // False past either end.
+  // False past the end.
   bool has_role(size_t message, std::string_view role) const;
   // "Picture N: " counts the images rendered so far, so render each message once and in order.
   PromptPieces content(size_t message, Media media);

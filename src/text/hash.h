@@ -1,5 +1,6 @@
 // Hashing of what comes from files. The seed is random per process, so that no file can be made to collide;
-// nothing but speed depends on it. SPDX-License-Identifier: Apache-2.0
+// nothing but speed depends on it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // Canonical composition. utf8proc's own normaliser sorts combining marks by swapping neighbours, which is
 // quadratic in the length of a run of marks, so decomposition and composition are utf8proc's and the sort in
-// between is ours. SPDX-License-Identifier: Apache-2.0
+// between is ours.
+// SPDX-License-Identifier: Apache-2.0
 #include <utf8proc.h>
 
 #include <algorithm>
@@ -33,8 +34,8 @@ std::vector<utf8proc_int32_t> decompose(std::string_view text) {
     at += next.length;
     utf8proc_int32_t parts[32];
     int boundclass = 0;
-    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code), parts,
-                                               std::size(parts), kDecompose, &boundclass);
+    const auto count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(next.code), parts, std::size(parts),
+                                               kDecompose, &boundclass);
     CHECK(count > 0 && count <= static_cast<utf8proc_ssize_t>(std::size(parts)));
     codes.insert(codes.end(), parts, parts + count);
   }
@@ -68,8 +69,7 @@ bool surely_nfc(std::string_view valid_utf8) {
 std::string to_nfc(std::string_view valid_utf8) {
   std::vector<utf8proc_int32_t> codes = decompose(valid_utf8);
   sort_marks(codes);
-  const auto size =
-      utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), kCompose);
+  const auto size = utf8proc_normalize_utf32(codes.data(), static_cast<utf8proc_ssize_t>(codes.size()), kCompose);
   CHECK(size >= 0);
   std::string text;
   text.reserve(valid_utf8.size());

@@ -17,18 +17,12 @@ TEST(Sha256, KnownDigests) {
 }
 
 TEST(Sha256, LengthsAroundThePadding) {
-  EXPECT_EQ(sha256_hex(std::string(55, '\xff')),
-            "aadaed00a3c5fbb8072ae7f1984ba8199fbe5272de427d11eaf31583af37db51");
-  EXPECT_EQ(sha256_hex(std::string(56, '\xff')),
-            "528ff50ab05e77bbbd224a9ec86165dbb6824a9a9efb544be0a1d57d5b416457");
-  EXPECT_EQ(sha256_hex(std::string(63, '\xff')),
-            "d12449c8124182545ae91924286cc6af13528bcf62a5ddbd5e00b891fffc1b48");
-  EXPECT_EQ(sha256_hex(std::string(64, '\xff')),
-            "8667e718294e9e0df1d30600ba3eeb201f764aad2dad72748643e4a285e1d1f7");
-  EXPECT_EQ(sha256_hex(std::string(119, '\xff')),
-            "b863f94597d433ef2280e3b4656f13ea265a79bb8047287321c218905b03c99b");
-  EXPECT_EQ(sha256_hex(std::string(120, '\xff')),
-            "9088fee917e5a748c2f0b4f5458c1cbdabbd696291c69be6e605bae0ef779e8f");
+  EXPECT_EQ(sha256_hex(std::string(55, '\xff')), "aadaed00a3c5fbb8072ae7f1984ba8199fbe5272de427d11eaf31583af37db51");
+  EXPECT_EQ(sha256_hex(std::string(56, '\xff')), "528ff50ab05e77bbbd224a9ec86165dbb6824a9a9efb544be0a1d57d5b416457");
+  EXPECT_EQ(sha256_hex(std::string(63, '\xff')), "d12449c8124182545ae91924286cc6af13528bcf62a5ddbd5e00b891fffc1b48");
+  EXPECT_EQ(sha256_hex(std::string(64, '\xff')), "8667e718294e9e0df1d30600ba3eeb201f764aad2dad72748643e4a285e1d1f7");
+  EXPECT_EQ(sha256_hex(std::string(119, '\xff')), "b863f94597d433ef2280e3b4656f13ea265a79bb8047287321c218905b03c99b");
+  EXPECT_EQ(sha256_hex(std::string(120, '\xff')), "9088fee917e5a748c2f0b4f5458c1cbdabbd696291c69be6e605bae0ef779e8f");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // The pre-tokenizer of the Qwen family: the split that this regular expression makes, by hand, over code
-// points. SPDX-License-Identifier: Apache-2.0
+// points.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>

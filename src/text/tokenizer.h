@@ -1,5 +1,6 @@
 // Byte-level BPE of the Qwen family from tokenizer.json: NFC, the exact split over a pinned Unicode table,
-// merges by rank. SPDX-License-Identifier: Apache-2.0
+// merges by rank.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -62,8 +63,7 @@ class Tokenizer {
 // can no longer become valid at once.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special)
-      : tokenizer_(&tokenizer), skip_special_(skip_special) {}
+  Detokenizer(const Tokenizer& tokenizer, bool skip_special) : tokenizer_(&tokenizer), skip_special_(skip_special) {}
   // The text that this token completes; may be empty.
   std::string push(int32_t id);
   // What is still held, as U+FFFD.

@@ -1,5 +1,6 @@
 // See the header. Token texts in the file are written in the byte alphabet of GPT-2: printable Latin-1 stands
-// for itself, the other 68 bytes in order for U+0100, U+0101, ... SPDX-License-Identifier: Apache-2.0
+// for itself, the other 68 bytes in order for U+0100, U+0101, ...
+// SPDX-License-Identifier: Apache-2.0
 #include "text/tokenizer_build.h"
 #include "files/quote.h"
 
@@ -101,8 +102,7 @@ class Builder {
 
   int32_t id_of(std::string_view token, size_t merge) const {
     const auto id = ids_.find(token);
-    if (!id)
-      fail("model.merges[{}] needs the token {}, which is not in model.vocab", merge, in_quotes(token));
+    if (!id) fail("model.merges[{}] needs the token {}, which is not in model.vocab", merge, in_quotes(token));
     return *id;
   }
 
@@ -110,8 +110,7 @@ class Builder {
     MergeTable merges(file_.merges.size());
     std::string joined;
     for (size_t i = 0; i < file_.merges.size(); ++i) {
-      const std::string_view left = file_.view(file_.merges[i].left),
-                             right = file_.view(file_.merges[i].right);
+      const std::string_view left = file_.view(file_.merges[i].left), right = file_.view(file_.merges[i].right);
       joined.assign(left).append(right);
       const Merge merge{static_cast<uint32_t>(i), id_of(joined, i)};
       merges.set(id_of(left, i), id_of(right, i), merge);
@@ -123,8 +122,7 @@ class Builder {
     const auto it = file_.rest.find("added_tokens");
     if (it == file_.rest.end() || it->is_null()) return;
     if (!it->is_array()) fail("added_tokens is not a list");
-    if (it->size() > kMaxAdded)
-      fail("added_tokens has {} entries; at most {} are taken", it->size(), kMaxAdded);
+    if (it->size() > kMaxAdded) fail("added_tokens has {} entries; at most {} are taken", it->size(), kMaxAdded);
     for (size_t i = 0; i < it->size(); ++i) add_added_token((*it)[i], fmt::format("added_tokens[{}]", i));
   }
 
@@ -150,8 +148,7 @@ class Builder {
 
   // An id may be that of a vocabulary entry of the same text, never of anything else.
   void claim(const AddedToken& token, const std::string& where) {
-    if (!added_texts_.insert(token.text).second)
-      fail("{} repeats the token {}", where, in_quotes(token.text));
+    if (!added_texts_.insert(token.text).second) fail("{} repeats the token {}", where, in_quotes(token.text));
     const bool same_as_vocab = ids_.find(token.text) == token.id;
     if (!added_ids_.insert(token.id).second || (tables_.tokens.has(token.id) && !same_as_vocab)) {
       fail("{} ({}) has the id {}, which another token has", where, in_quotes(token.text), token.id);
@@ -175,8 +172,8 @@ std::string_view TokenBytes::of(int32_t id) const {
 
 void TokenBytes::set(int32_t id, std::string_view bytes, bool special) {
   if (id >= size()) spans_.resize(static_cast<size_t>(id) + 1);
-  spans_[static_cast<size_t>(id)] = {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(bytes.size()),
-                                     true, special};
+  spans_[static_cast<size_t>(id)] = {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(bytes.size()), true,
+                                     special};
   text_ += bytes;
 }
 

@@ -20,8 +20,7 @@ struct Expected {
 };
 
 bool means_nothing(const Json* value) {
-  return value == nullptr || value->is_null() ||
-         (value->is_string() && value->get_ref<const std::string&>().empty());
+  return value == nullptr || value->is_null() || (value->is_string() && value->get_ref<const std::string&>().empty());
 }
 
 class Checker {
@@ -71,11 +70,9 @@ class Checker {
       throw Error(ErrorKind::kInput,
                   fmt::format("{}: pre_tokenizer.pretokenizers is not a Split and a ByteLevel", file_.name));
     }
-    expect((*steps)[0], "pre_tokenizer.pretokenizers[0]",
-           {{"type", "Split"},
-            {"pattern", Json{{"Regex", kSplitPattern}}},
-            {"behavior", "Isolated"},
-            {"invert", false}});
+    expect(
+        (*steps)[0], "pre_tokenizer.pretokenizers[0]",
+        {{"type", "Split"}, {"pattern", Json{{"Regex", kSplitPattern}}}, {"behavior", "Isolated"}, {"invert", false}});
     expect((*steps)[1], "pre_tokenizer.pretokenizers[1]",
            {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
   }

@@ -33,13 +33,11 @@ Json small_file() {
   file["added_tokens"] = {{{"id", 258}, {"content", "<a>"}, {"special", true}},
                           {{"id", 259}, {"content", "<a><b>"}, {"special", false}, {"lstrip", false}}};
   file["normalizer"] = {{"type", "NFC"}};
-  file["pre_tokenizer"] = {{"type", "Sequence"},
-                           {"pretokenizers",
-                            {{{"type", "Split"},
-                              {"pattern", {{"Regex", kSplitPattern}}},
-                              {"behavior", "Isolated"},
-                              {"invert", false}},
-                             {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
+  file["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"pattern", {{"Regex", kSplitPattern}}}, {"behavior", "Isolated"}, {"invert", false}},
+        {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}}}};
   file["post_processor"] = nullptr;
   file["decoder"] = {{"type", "ByteLevel"}};
   file["model"] = {{"type", "BPE"}, {"vocab", vocab}, {"merges", {"a b", "ab c"}}};
@@ -48,9 +46,7 @@ Json small_file() {
 
 class TokenizerFileTest : public testing::Test {
  protected:
-  Tokenizer load(const std::string& text) const {
-    return Tokenizer::load(folder_.write("tokenizer.json", text));
-  }
+  Tokenizer load(const std::string& text) const { return Tokenizer::load(folder_.write("tokenizer.json", text)); }
   Tokenizer load(const Json& file) const { return load(file.dump()); }
   std::string refusal(const std::string& text) const {
     return error_of([&] { load(text); });
@@ -131,15 +127,13 @@ TEST_F(TokenizerFileTest, HostileShapes) {
 }
 
 TEST_F(TokenizerFileTest, Ids) {
-  for (const Json& id :
-       {Json(-3), Json(1 << 20), Json(4e9), Json("7"), Json(nullptr), Json(1.5), Json::array()}) {
+  for (const Json& id : {Json(-3), Json(1 << 20), Json(4e9), Json("7"), Json(nullptr), Json(1.5), Json::array()}) {
     expect_refused([&](Json& f) { f["model"]["vocab"]["ab"] = id; },
                    "model.vocab['ab'] is not an integer from 0 to 1048575");
   }
   expect_refused([](Json& f) { f["model"]["vocab"]["ab"] = 257; }, "the id 257 twice");
   expect_refused([](Json& f) { f["added_tokens"][0]["id"] = 257; }, "added_tokens[0] ('<a>') has the id 257");
-  expect_refused([](Json& f) { f["added_tokens"][1]["id"] = 258; },
-                 "added_tokens[1] ('<a><b>') has the id 258");
+  expect_refused([](Json& f) { f["added_tokens"][1]["id"] = 258; }, "added_tokens[1] ('<a><b>') has the id 258");
   expect_refused([](Json& f) { f["added_tokens"][0]["id"] = -1; }, "'id' is -1");
   expect_refused([](Json& f) { f["added_tokens"][0].erase("id"); }, "added_tokens[0]");
 }
@@ -148,8 +142,7 @@ TEST_F(TokenizerFileTest, TwiceTheSameToken) {
   std::string text = small_file().dump();
   text.replace(text.find("\"abc\":257"), 9, "\"ab\":257");
   EXPECT_PRED2(contains, refusal(text), "model.vocab has the token 'ab' twice");
-  expect_refused([](Json& f) { f["added_tokens"][1]["content"] = "<a>"; },
-                 "added_tokens[1] repeats the token '<a>'");
+  expect_refused([](Json& f) { f["added_tokens"][1]["content"] = "<a>"; }, "added_tokens[1] repeats the token '<a>'");
 }
 
 TEST_F(TokenizerFileTest, AddedTokens) {
@@ -163,8 +156,7 @@ TEST_F(TokenizerFileTest, AddedTokens) {
 }
 
 TEST_F(TokenizerFileTest, Merges) {
-  expect_refused([](Json& f) { f["model"]["merges"].push_back("a q"); },
-                 "model.merges[2] needs the token 'aq'");
+  expect_refused([](Json& f) { f["model"]["merges"].push_back("a q"); }, "model.merges[2] needs the token 'aq'");
   expect_refused([](Json& f) { f["model"]["merges"].push_back({"abx", "c"}); }, "model.merges[2]");
   for (const Json& merge : {Json("ab"), Json("a b c"), Json(" b"), Json("a "), Json(5), Json({"a"}),
                             Json({"a", "b", "c"}), Json({"a", 1}), Json::object()}) {
@@ -184,22 +176,16 @@ TEST_F(TokenizerFileTest, OtherPipelines) {
   expect_refused([](Json& f) { f["model"]["ignore_merges"] = true; }, "model.ignore_merges");
   expect_refused([](Json& f) { f["model"]["byte_fallback"] = true; }, "model.byte_fallback");
   expect_refused([](Json& f) { f["model"]["dropout"] = 0.1; }, "model.dropout");
-  expect_refused([](Json& f) { f["model"]["continuing_subword_prefix"] = "##"; },
-                 "model.continuing_subword_prefix");
+  expect_refused([](Json& f) { f["model"]["continuing_subword_prefix"] = "##"; }, "model.continuing_subword_prefix");
   expect_refused([](Json& f) { f["normalizer"]["type"] = "NFKC"; }, "normalizer.type");
   expect_refused([](Json& f) { f["normalizer"] = nullptr; }, "\"normalizer\" is missing");
   expect_refused([](Json& f) { f["pre_tokenizer"]["type"] = "Whitespace"; }, "pre_tokenizer.type");
-  expect_refused([](Json& f) { f["pre_tokenizer"]["pretokenizers"].erase(1); },
-                 "not a Split and a ByteLevel");
+  expect_refused([](Json& f) { f["pre_tokenizer"]["pretokenizers"].erase(1); }, "not a Split and a ByteLevel");
   expect_refused([](Json& f) { f["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "\\s+"; },
                  "pre_tokenizer.pretokenizers[0].pattern is '{\"Regex\":\"\\\\s+\"}'");
   expect_refused([](Json& f) { f["pre_tokenizer"]["pretokenizers"][1]["add_prefix_space"] = true; },
                  "add_prefix_space");
-  expect_refused(
-      [](Json& f) {
-        f["post_processor"] = {{"type", "TemplateProcessing"}};
-      },
-      "post_processor.type");
+  expect_refused([](Json& f) { f["post_processor"] = {{"type", "TemplateProcessing"}}; }, "post_processor.type");
   expect_refused([](Json& f) { f["decoder"]["type"] = "WordPiece"; }, "decoder.type");
 }
 

@@ -28,9 +28,7 @@ class TokenizerTest : public testing::Test {
     tokenizer_ = nullptr;
   }
 
-  static Ids encode(std::string_view text, Added added = Added::kNone) {
-    return tokenizer_->encode(text, added);
-  }
+  static Ids encode(std::string_view text, Added added = Added::kNone) { return tokenizer_->encode(text, added); }
   static bool has_added(const Ids& ids) {
     return std::any_of(ids.begin(), ids.end(), [](int32_t id) { return id >= 1024; });
   }
@@ -100,12 +98,12 @@ TEST_F(TokenizerTest, InvalidUtf8BecomesReplacementCharacters) {
 }
 
 TEST_F(TokenizerTest, RandomTextComesBackNormalised) {
-  const std::vector<std::string> parts = {
-      " ",      "\n",     "\r",     "\t",      "'",      "s",      "T",      "re",
-      "ll",     "0",      "é",      "ſ",       "\u0301", "\u0323", "\u212B", "\u1100\u1161",
-      "\u11A8", "\u0958", "你",     "\u3000",  "½",      "😀",     "\u200D", "<",
-      "|",      "<|im_",  "end|>",  "<think>", "</",     "\x7F",   "\x01",   "\u0085",
-      ".-(",    "[",      "\u0915", "\u093C"};
+  const std::vector<std::string> parts = {" ",      "\n",           "\r",     "\t",     "'",     "s",      "T",
+                                          "re",     "ll",           "0",      "é",      "ſ",     "\u0301", "\u0323",
+                                          "\u212B", "\u1100\u1161", "\u11A8", "\u0958", "你",    "\u3000", "½",
+                                          "😀",     "\u200D",       "<",      "|",      "<|im_", "end|>",  "<think>",
+                                          "</",     "\x7F",         "\x01",   "\u0085", ".-(",   "[",      "\u0915",
+                                          "\u093C"};
   std::mt19937 random(3);
   for (int round = 0; round < 5000; ++round) {
     std::string text;

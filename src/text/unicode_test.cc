@@ -23,8 +23,7 @@ TEST(Unicode, ClassesOfKnownCharacters) {
   }
   // Marks, a zero-width space, two characters that once were White_Space or look like it, an emoji, the
   // unassigned.
-  for (const char32_t c :
-       {U'\u0301', U'\u094D', U'\u200B', U'\u180E', U'\u001C', U'😀', U'\u0378', U'\U0010FFFF'}) {
+  for (const char32_t c : {U'\u0301', U'\u094D', U'\u200B', U'\u180E', U'\u001C', U'😀', U'\u0378', U'\U0010FFFF'}) {
     EXPECT_EQ(char_class(c), CharClass::kOther) << std::hex << static_cast<uint32_t>(c);
   }
   EXPECT_EQ(char_class(0x110000), CharClass::kOther);
@@ -86,8 +85,7 @@ TEST(Utf8, EveryCharacterSurvives) {
     std::string text;
     append_utf8(text, c);
     const Utf8Char read = next_utf8(text, 0);
-    ASSERT_TRUE(read.valid && read.code == c && read.length == text.size())
-        << std::hex << static_cast<uint32_t>(c);
+    ASSERT_TRUE(read.valid && read.code == c && read.length == text.size()) << std::hex << static_cast<uint32_t>(c);
   }
 }
 

@@ -1,5 +1,6 @@
 // UTF-8, one character at a time, with the Unicode Standard's "one U+FFFD per maximal ill-formed
-// subsequence". SPDX-License-Identifier: Apache-2.0
+// subsequence".
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,9 @@ std::filesystem::path checkpoint_folder(const std::string& set) {
   return set_folder(set) / "checkpoint";
 }
 
-Json read_index(const std::string& set) { return read_json(set_folder(set) / "index.json"); }
+Json read_index(const std::string& set) {
+  return read_json(set_folder(set) / "index.json");
+}
 
 Golden::Golden(const std::string& set, const std::string& name)
     : file(SafetensorsFile::open(set_folder(set) / (name + ".safetensors"))) {
@@ -126,7 +128,8 @@ Rig::Prompt Rig::prepare(const Golden& golden, const Probe* probe) {
     const auto grids = golden.ints(kind + "_grid_thw");
     for (size_t g = 0; g < grids.size(); g += 3) {
       for (int64_t t = 0; t < grids[g]; ++t) {
-        const VisualRun run{p.visual_rows[at], static_cast<int32_t>(grids[g + 1] / 2), static_cast<int32_t>(grids[g + 2] / 2)};
+        const VisualRun run{p.visual_rows[at], static_cast<int32_t>(grids[g + 1] / 2),
+                            static_cast<int32_t>(grids[g + 2] / 2)};
         at += static_cast<size_t>(run.rows * run.cols);
         runs.push_back(run);
       }

@@ -16,7 +16,9 @@ namespace {
 
 constexpr int64_t kMaxRows = 1024;
 
-int32_t argmax(const float* row, size_t n) { return static_cast<int32_t>(std::max_element(row, row + n) - row); }
+int32_t argmax(const float* row, size_t n) {
+  return static_cast<int32_t>(std::max_element(row, row + n) - row);
+}
 
 // A different greedy token is acceptable only where the two best logits are within four bf16 steps of the best one.
 bool near_tie(float margin, float best) {
@@ -28,7 +30,9 @@ struct Case {
   std::string set, name;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.set << ' ' << c.name; }
+void PrintTo(const Case& c, std::ostream* out) {
+  *out << c.set << ' ' << c.name;
+}
 
 std::vector<Case> cases(std::initializer_list<std::string> sets) {
   std::vector<Case> out;
@@ -38,7 +42,9 @@ std::vector<Case> cases(std::initializer_list<std::string> sets) {
   return out;
 }
 
-std::string case_name(const testing::TestParamInfo<Case>& info) { return info.param.set + "_" + info.param.name; }
+std::string case_name(const testing::TestParamInfo<Case>& info) {
+  return info.param.set + "_" + info.param.name;
+}
 
 // --- reference backend ---
 
@@ -151,8 +157,8 @@ TEST_P(CpuParity, LogitsPointTheSameWay) {
       if (token != generated[step]) {
         EXPECT_TRUE(near_tie(margin[step], *std::max_element(reference, reference + vocab)))
             << "step " << step << ": token " << token << " instead of " << generated[step];
-        std::printf("near tie: %s %s step %zu, margin %.4f: %d instead of %d\n", name.c_str(), isa.c_str(), step, margin[step],
-                    token, static_cast<int>(generated[step]));
+        std::printf("near tie: %s %s step %zu, margin %.4f: %d instead of %d\n", name.c_str(), isa.c_str(), step,
+                    margin[step], token, static_cast<int>(generated[step]));
       }
       rig.decode(prompt, static_cast<int32_t>(generated[step]), n + static_cast<int64_t>(step));
       row = rig.read(rig.runner().logits());
@@ -168,7 +174,9 @@ struct ChunkCase {
   std::string backend, set, name;
 };
 
-void PrintTo(const ChunkCase& c, std::ostream* out) { *out << c.backend << ' ' << c.set << ' ' << c.name; }
+void PrintTo(const ChunkCase& c, std::ostream* out) {
+  *out << c.backend << ' ' << c.set << ' ' << c.name;
+}
 
 class Chunks : public testing::TestWithParam<ChunkCase> {};
 
@@ -204,13 +212,16 @@ TEST_P(Chunks, SameCacheAndLogitsAtAnyChunkSize) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Goldens, Chunks,
-    testing::Values(ChunkCase{"reference", "tiny", "multi_image_160x128_6"}, ChunkCase{"cpu", "tiny", "multi_image_160x128_6"},
-                    ChunkCase{"cpu", "tiny", "video_128x128_7"}, ChunkCase{"cpu", "random_dense", "video_96x96_24"},
-                    ChunkCase{"reference", "random_moe", "multi_image_96x128_23"},
-                    ChunkCase{"cpu", "random_moe", "multi_image_96x128_23"}),
-    [](const auto& info) { return info.param.backend + "_" + info.param.set + "_" + info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Goldens, Chunks,
+                         testing::Values(ChunkCase{"reference", "tiny", "multi_image_160x128_6"},
+                                         ChunkCase{"cpu", "tiny", "multi_image_160x128_6"},
+                                         ChunkCase{"cpu", "tiny", "video_128x128_7"},
+                                         ChunkCase{"cpu", "random_dense", "video_96x96_24"},
+                                         ChunkCase{"reference", "random_moe", "multi_image_96x128_23"},
+                                         ChunkCase{"cpu", "random_moe", "multi_image_96x128_23"}),
+                         [](const auto& info) {
+                           return info.param.backend + "_" + info.param.set + "_" + info.param.name;
+                         });
 
 }  // namespace
 }  // namespace vireo::parity

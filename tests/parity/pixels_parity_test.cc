@@ -90,8 +90,8 @@ TEST(PixelsParity, Pictures) {
     EXPECT_EQ(image.height, entry["size_after_load"][1].get<int>());
     const Patches patches = image_patches(image, config);
     EXPECT_EQ(patches.grid, grid_of(entry["grid_thw"]));
-    const HostTensor& pixels = tensor_of(
-        stored, file + "|" + std::to_string(config.min_pixels) + "|" + std::to_string(config.max_pixels));
+    const HostTensor& pixels =
+        tensor_of(stored, file + "|" + std::to_string(config.min_pixels) + "|" + std::to_string(config.max_pixels));
     for (int frame = 0; frame < config.temporal_patch_size; ++frame)
       EXPECT_EQ(differences(frame_of(patches, config, frame), pixels), 0);
   }

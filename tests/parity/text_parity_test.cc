@@ -30,9 +30,7 @@ class TextParity : public testing::TestWithParam<Vocabulary> {
   }
 
   std::string text(size_t i) const { return goldens_["texts"][i].get<std::string>(); }
-  std::vector<int32_t> ids(size_t i) const {
-    return goldens_[GetParam().name][i].get<std::vector<int32_t>>();
-  }
+  std::vector<int32_t> ids(size_t i) const { return goldens_[GetParam().name][i].get<std::vector<int32_t>>(); }
   std::string decoded(size_t i) const {
     return goldens_[std::string(GetParam().name) + "_decoded"][i].get<std::string>();
   }
