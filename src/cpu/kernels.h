@@ -23,6 +23,7 @@ inline constexpr int kTileRows = 4;
 
 struct Kernels {
   const char* name;
+  bool rounds_to_bf16;  // activations enter matrix products as bf16
 
   // y[r * y_stride + o] = x[r] . w[o] for rows in [0, rows) and outs in [0, outs): rows <= kTileRows. The sum over k has the
   // same order for every rows, outs and place in the tile.

@@ -1,0 +1,31 @@
+// The table of op cases: every op at the shapes that matter, awkward ones included. One table, four uses: each backend
+// against the reference, each fused override against its default body, micro-benchmarks, and the list of what is covered.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "ops/backend.h"
+
+namespace vireo::testing_ops {
+
+// Fused ops run as the backend has them, or by the default body on the same backend.
+enum class Body { kOwn, kDefault };
+
+struct OpCase {
+  std::string op;
+  std::string shape;
+  double tolerance;  // relative norm of the difference, float32 backends; looser formats multiply it
+  bool fused = false;
+  // Runs the op once on inputs made from `seed` and returns all it wrote; outputs are poisoned with NaN before.
+  std::function<std::vector<float>(Backend& backend, uint32_t seed, Body body)> run;
+
+  std::string name() const { return op + "_" + shape; }
+};
+
+const std::vector<OpCase>& op_cases();
+
+}  // namespace vireo::testing_ops
