@@ -19,5 +19,9 @@ void add_engine_options(CLI::App& command, Options& options);
 void add_run(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
+void add_random_checkpoint(CLI::App& app, Action& action);
+// These two tell of all subcommands, whenever they are added.
+void add_completion(CLI::App& app, Action& action);
+void add_manual(CLI::App& app, Action& action);
 
 }  // namespace vireo::app

@@ -87,7 +87,7 @@ void print_checkpoint(const CheckpointInfo& info) {
   if (!info.chat_template_note.empty()) print_note(info.chat_template_note);
 }
 
-int inspect_text(const InspectOptions& o) {
+void inspect_text(const InspectOptions& o) {
   const auto tokens = tokenize(o.checkpoint, hub_cache(), o.text);
   Json list = Json::array();
   for (const TokenInfo& t : tokens) {
@@ -96,10 +96,9 @@ int inspect_text(const InspectOptions& o) {
       std::cout << fmt::format("{:>7}  {}\n", t.id, Json(t.text).dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   if (o.json) std::cout << dump(list) << '\n';
-  return kDone;
 }
 
-int inspect_image(const InspectOptions& o) {
+void inspect_image(const InspectOptions& o) {
   const PictureInfo p = inspect_picture(o.checkpoint, hub_cache(), o.image, o.max_pixels);
   if (o.json) {
     std::cout << dump({{"width", p.width},
@@ -110,28 +109,26 @@ int inspect_image(const InspectOptions& o) {
                        {"patches", p.patches},
                        {"tokens", p.tokens}})
               << '\n';
-    return kDone;
+    return;
   }
   std::cout << fmt::format("{}x{} pixels, read at {}x{}\n", p.width, p.height, p.resized_width, p.resized_height);
   std::cout << fmt::format("grid {} x {} x {}, {} patches, {} tokens\n", p.grid_t, p.grid_h, p.grid_w, p.patches,
                            p.tokens);
-  return kDone;
 }
 
-int inspect(const InspectOptions& o) {
+void inspect(const InspectOptions& o) {
   if (o.has_text) return inspect_text(o);
   if (!o.image.empty()) return inspect_image(o);
   const CheckpointInfo info = inspect_checkpoint(o.checkpoint, hub_cache());
   if (o.json) {
     std::cout << dump(checkpoint_json(info, o.tensors)) << '\n';
-    return kDone;
+    return;
   }
   print_checkpoint(info);
   for (size_t i = 0; o.tensors && i < info.tensors.size(); ++i) {
     const TensorInfo& t = info.tensors[i];
     std::cout << fmt::format("{:<5} {:<22} {}  {}\n", t.dtype, shape_of(t), t.name, t.file);
   }
-  return kDone;
 }
 
 int show_doctor(bool json) {
@@ -156,21 +153,34 @@ void add_inspect(CLI::App& app, Action& action) {
   c->add_option("checkpoint,-m,--checkpoint,--model", o->checkpoint,
                 "folder, or ORG/NAME in the local Hugging Face cache")
       ->required();
-  c->add_option("--tokenize", o->text, "show the tokens of this text instead")->each([o](const std::string&) {
-    o->has_text = true;
-  });
-  c->add_option("--image", o->image, "show the grid and the tokens of this picture instead")->type_name("FILE");
+  CLI::Option* text = c->add_option("--tokenize", o->text, "show the tokens of this text instead");
+  text->each([o](const std::string&) { o->has_text = true; });
+  c->add_option("--image", o->image, "show the grid and the tokens of this picture instead")
+      ->type_name("FILE")
+      ->excludes(text);
   c->add_option("--max-pixels", o->max_pixels, "pixel budget for --image: none or a number")->capture_default_str();
   c->add_flag("--tensors", o->tensors, "list every tensor");
   c->add_flag("--json", o->json, "for machines");
-  c->callback([o, &action] { action = [o] { return inspect(*o); }; });
+  c->callback([o, &action] {
+    action = [o] {
+      inspect(*o);
+      flush_stdout();
+      return kDone;
+    };
+  });
 }
 
 void add_doctor(CLI::App& app, Action& action) {
   auto json = std::make_shared<bool>(false);
   CLI::App* c = app.add_subcommand("doctor", "what this build has and this machine can do");
   c->add_flag("--json", *json, "for machines");
-  c->callback([json, &action] { action = [json] { return show_doctor(*json); }; });
+  c->callback([json, &action] {
+    action = [json] {
+      const int code = show_doctor(*json);
+      flush_stdout();
+      return code;
+    };
+  });
 }
 
 }  // namespace vireo::app

@@ -28,6 +28,9 @@ int parse_and_run(int argc, char** argv) {
   vireo::app::add_run(app, action);
   vireo::app::add_inspect(app, action);
   vireo::app::add_doctor(app, action);
+  vireo::app::add_random_checkpoint(app, action);
+  vireo::app::add_completion(app, action);
+  vireo::app::add_manual(app, action);
   const auto named = [&](const CLI::App* c) { return c->check_name(argv[1]); };
   if (argc > 1 && argv[1][0] != '-' && app.get_subcommands(named).empty()) {
     vireo::app::print_error(std::string("'") + argv[1] + "' is not a subcommand (see vireo --help)");

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "commands.h"
 #include "terminal.h"
@@ -20,23 +20,59 @@ struct RunOptions {
   Options engine;
   std::vector<std::string> images;
   std::string video, system, prompt, messages;
-  double fps = 0;
-  int max_new_tokens = 256;
+  std::optional<double> fps;
+  std::optional<int> max_new_tokens;
   int benchmark = 0;
   bool json = false;
   bool stats = false;
   bool has_prompt = false;
 };
 
+bool is_lines(const RunOptions& o) {
+  return std::filesystem::path(o.messages).extension() == ".jsonl";
+}
+
 [[noreturn]] void wrong_usage(const std::string& sentence) {
   throw Error(ErrorKind::kUsage, sentence);
 }
 
+// The whole of a --messages file, which may be a pipe.
 std::string read_text(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 30;
   std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw Error(ErrorKind::kNotFound, fmt::format("cannot open {}: give the path of a JSON file of messages", path));
-  return {std::istreambuf_iterator<char>(file), {}};
+  if (!file || std::filesystem::is_directory(path))
+    throw Error(ErrorKind::kNotFound, fmt::format("cannot read {}: give the path of a JSON file of messages", path));
+  std::string text;
+  std::vector<char> piece(1 << 16);
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<size_t>(file.gcount()));
+    if (text.size() > kMost)
+      throw Error(ErrorKind::kCapacity, fmt::format("{} has more than {} bytes: split it", path, kMost));
+  }
+  return text;
+}
+
+// By name, but numbers in it by value: frame2 before frame10.
+bool natural_less(const std::string& a, const std::string& b) {
+  const auto digit = [](const std::string& s, size_t i) { return i < s.size() && s[i] >= '0' && s[i] <= '9'; };
+  const auto number = [&](const std::string& s, size_t& i) {
+    while (digit(s, i) && s[i] == '0') ++i;
+    const size_t begin = i;
+    while (digit(s, i)) ++i;
+    return s.substr(begin, i - begin);
+  };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (digit(a, i) && digit(b, j)) {
+      const std::string x = number(a, i), y = number(b, j);
+      if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i, ++j;
+    }
+  }
+  return a.size() - i != b.size() - j ? a.size() - i < b.size() - j : a < b;
 }
 
 // The picture files of a folder in the order of their names.
@@ -45,7 +81,8 @@ std::vector<Picture> frames_in(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.is_regular_file() && entry.path().filename().string()[0] != '.') paths.push_back(entry.path());
   }
-  std::sort(paths.begin(), paths.end());
+  std::sort(paths.begin(), paths.end(),
+            [](const auto& a, const auto& b) { return natural_less(a.string(), b.string()); });
   if (paths.empty())
     throw Error(ErrorKind::kInput, fmt::format("--video {} is an empty folder: put the frames there", folder.string()));
   std::vector<Picture> frames;
@@ -55,9 +92,9 @@ std::vector<Picture> frames_in(const std::filesystem::path& folder) {
 
 Part video_part(const RunOptions& o) {
   Part part{.kind = Part::Kind::kVideo};
-  part.video.fps = o.fps;
+  part.video.fps = o.fps.value_or(0);
   if (std::filesystem::is_directory(o.video)) {
-    if (o.fps <= 0)
+    if (!o.fps)
       wrong_usage(fmt::format("--video {} needs --fps, the frames per second of the folder's pictures", o.video));
     part.video.frames = frames_in(o.video);
   } else {
@@ -68,7 +105,8 @@ Part video_part(const RunOptions& o) {
 }
 
 Request request_of(const RunOptions& o) {
-  Request request{.max_new_tokens = o.max_new_tokens};
+  Request request;
+  if (o.max_new_tokens) request.max_new_tokens = *o.max_new_tokens;
   if (!o.system.empty()) request.messages.push_back({.role = "system", .content = {{.text = o.system}}});
   Message user{.role = "user"};
   for (const std::string& image : o.images)
@@ -79,11 +117,16 @@ Request request_of(const RunOptions& o) {
   return request;
 }
 
+// A conversation of the file; its own max_new_tokens holds unless the option is given.
+Request parse_conversation(const RunOptions& o, std::string_view json) {
+  Request request = parse_messages(json, std::filesystem::absolute(o.messages).parent_path());
+  if (o.max_new_tokens) request.max_new_tokens = *o.max_new_tokens;
+  return request;
+}
+
 Request request_from(const RunOptions& o, const std::string& json) {
   try {
-    Request request = parse_messages(json, std::filesystem::absolute(o.messages).parent_path());
-    request.max_new_tokens = o.max_new_tokens;
-    return request;
+    return parse_conversation(o, json);
   } catch (const Error& e) {
     throw Error(e.kind(), o.messages + ": " + e.what());
   }
@@ -134,12 +177,14 @@ void answer_one(Engine& engine, const RunOptions& o, const Request& request) {
   if (stream) std::cout << std::endl;
   for (const std::string& note : a.notes) print_note(note);
   if (o.json) print_json(answer_json(a));
+  flush_stdout();
   if (o.stats) print_stats(engine, a);
 }
 
 // One conversation a line; a bad line gives an error object (or a line on stderr) and the rest goes on.
 int answer_lines(Engine& engine, const RunOptions& o, const std::string& text, const SignalGuard& signals) {
-  const auto folder = std::filesystem::absolute(o.messages).parent_path();
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
+    throw Error(ErrorKind::kInput, fmt::format("{} is empty: write one conversation a line", o.messages));
   int code = kDone;
   size_t line_number = 0;
   for (size_t begin = 0; begin < text.size();) {
@@ -149,9 +194,7 @@ int answer_lines(Engine& engine, const RunOptions& o, const std::string& text, c
     ++line_number;
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     try {
-      Request request = parse_messages(line, folder);
-      request.max_new_tokens = std::min(request.max_new_tokens, o.max_new_tokens);
-      answer_one(engine, o, request);
+      answer_one(engine, o, parse_conversation(o, line));
     } catch (const Error& e) {
       if (signals.exit_code() != 0) return signals.exit_code();
       code = kFailed;
@@ -171,22 +214,26 @@ void benchmark(Engine& engine, const RunOptions& o, Request request) {
   request.max_new_tokens = o.benchmark;
   request.ignore_eos = true;
   const Answer cold = engine.generate(request);
-  std::vector<double> first, prefill;
+  std::vector<double> first, prefill, whole;
   double best = 0;
   for (int i = 0; i < kRuns; ++i) {
     const Answer a = engine.generate(request);
     first.push_back(a.timings.first_token_ms);
     prefill.push_back(a.timings.vision_ms + a.timings.prefill_ms);
+    whole.push_back(a.timings.total_ms);
     if (a.timings.decode_ms > 0) best = std::max(best, (a.completion_tokens - 1) * 1000.0 / a.timings.decode_ms);
   }
   std::sort(first.begin(), first.end());
   std::sort(prefill.begin(), prefill.end());
+  std::sort(whole.begin(), whole.end());
   const Json j = {{"device", engine.info().device},
                   {"vision_patches", cold.patches},
                   {"prompt_tokens", cold.prompt_tokens},
                   {"load_ms", engine.info().load_ms},
                   {"cold_first_token_ms", engine.info().load_ms + cold.timings.first_token_ms},
                   {"warm_first_token_ms_p50", first[kRuns / 2]},
+                  {"cold_generate_ms", engine.info().load_ms + cold.timings.total_ms},
+                  {"warm_generate_ms_p50", whole[kRuns / 2]},
                   {"prefill_ms_p50", prefill[kRuns / 2]},
                   {"decode_tokens_per_s_best", best},
                   {"decode_steps", o.benchmark - 1},
@@ -200,18 +247,23 @@ void benchmark(Engine& engine, const RunOptions& o, Request request) {
 }
 
 void check_usage(const RunOptions& o) {
-  if (o.max_new_tokens < 1)
-    wrong_usage(fmt::format("--max-new-tokens {} is too small: use at least 1", o.max_new_tokens));
+  if (o.max_new_tokens && *o.max_new_tokens < 1)
+    wrong_usage(fmt::format("--max-new-tokens {} is too small: use at least 1", *o.max_new_tokens));
   if (o.benchmark < 0 || o.benchmark == 1)
     wrong_usage(fmt::format("--benchmark {} is too small: use at least 2 tokens", o.benchmark));
-  if (o.fps < 0) wrong_usage(fmt::format("--fps {} is not a frame rate: use a positive number", o.fps));
+  if (o.fps && !(*o.fps >= 0.001 && *o.fps <= 1000))
+    wrong_usage(fmt::format("--fps {} is not a frame rate: use 0.001 to 1000 frames per second", *o.fps));
   validate(o.engine);
   if (!o.messages.empty()) {
-    if (o.has_prompt || !o.images.empty() || !o.video.empty() || !o.system.empty()) {
-      wrong_usage("--messages already holds the whole conversation: leave out --prompt, --image, --video and --system");
+    if (o.has_prompt || !o.images.empty() || !o.video.empty() || !o.system.empty() || o.fps) {
+      wrong_usage(
+          "--messages already holds the whole conversation: leave out --prompt, --image, --video, --fps and --system");
     }
+    if (o.benchmark > 0 && is_lines(o))
+      wrong_usage("--benchmark times one conversation: use a .json file, or --prompt");
     return;
   }
+  if (o.fps && o.video.empty()) wrong_usage("--fps is of no use without --video");
   const bool blank = o.prompt.find_first_not_of(" \t\r\n\v\f") == std::string::npos;
   if (!o.has_prompt) wrong_usage("nothing is asked: give --prompt TEXT, or --messages FILE");
   if (blank) wrong_usage("--prompt is empty: ask something, e.g. --prompt \"Describe this image.\"");
@@ -229,8 +281,7 @@ int run(RunOptions& o) {
   }
   signals.watch(engine.get());
   try {
-    const bool lines = std::filesystem::path(o.messages).extension() == ".jsonl";
-    if (lines) return answer_lines(*engine, o, messages_text, signals);
+    if (is_lines(o)) return answer_lines(*engine, o, messages_text, signals);
     const Request request = o.messages.empty() ? request_of(o) : request_from(o, messages_text);
     if (o.benchmark > 0) {
       benchmark(*engine, o, request);
@@ -260,8 +311,8 @@ void add_run(CLI::App& app, Action& action) {
        "--messages", o->messages,
        "chat messages as JSON instead of --prompt: a list, or {\"messages\": [...]}; .jsonl: one conversation a line")
       ->type_name("FILE");
-  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")
-      ->capture_default_str();
+  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens,
+                fmt::format("longest answer, in tokens ({})", Request{}.max_new_tokens));
   c->add_flag("--json", o->json, "one JSON object per answer");
   c->add_flag("--stats", o->stats, "sizes and times on stderr");
   c->add_option("--benchmark", o->benchmark, "time N forced tokens, cold and warm, instead of answering")

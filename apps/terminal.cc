@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iostream>
 
 namespace vireo::app {
 namespace {
@@ -68,6 +69,11 @@ void print_error(const std::string& sentence) {
 
 void print_note(const std::string& sentence) {
   std::fprintf(stderr, "%s\n", dim("note: " + one_line(sentence)).c_str());
+}
+
+void flush_stdout() {
+  if (std::cout.flush()) return;
+  throw Error(ErrorKind::kInput, "cannot write to standard output: is the disk full?");
 }
 
 bool stdout_is_terminal() {

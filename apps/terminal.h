@@ -20,6 +20,8 @@ const char* kind_name(ErrorKind kind);
 // "vireo: sentence" on one line of stderr.
 void print_error(const std::string& sentence);
 void print_note(const std::string& sentence);
+// Throws Error when what was printed so far did not get through to stdout.
+void flush_stdout();
 
 bool stdout_is_terminal();
 bool stderr_is_terminal();

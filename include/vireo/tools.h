@@ -57,6 +57,21 @@ struct PictureInfo {
 PictureInfo inspect_picture(const std::string& checkpoint, const std::filesystem::path& hub_cache,
                             const std::filesystem::path& picture, const std::string& max_pixels);
 
+// A loadable checkpoint of a published shape with random weights, to measure speed and memory without a download. Its
+// tokenizer and its small files are those of the Instruct models; its answers are noise.
+struct RandomCheckpoint {
+  std::string size;      // 2b, 4b, 8b, 32b, 30b-a3b, 235b-a22b
+  uint64_t seed = 0;     // same seed and sizes, same bytes
+  int layers = 0;        // of the language model; 0: all
+  int vision_depth = 0;  // blocks of the vision tower; 0: all
+  std::filesystem::path folder;
+  uint64_t max_shard_bytes = 5'000'000'000;  // more than that becomes shards and an index
+  int threads = 0;                           // 0: every processor this process may use
+};
+// The folder appears under its name when it is whole; an earlier output of this function is replaced. Throws Error: kUsage
+// for an option or a folder with other files in it, kCapacity for a disk too small, kInput for one that cannot be written.
+void write_random_checkpoint(const RandomCheckpoint& options, const Progress& progress = {});
+
 struct Finding {
   enum class Level { kOk, kNote, kProblem };
   Level level = Level::kOk;

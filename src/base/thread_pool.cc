@@ -13,6 +13,8 @@ namespace {
 
 // How often a waiting thread looks before it sleeps (or, for the caller, yields): some tens of microseconds.
 constexpr int kSpins = 4000;
+constexpr int kItemBits = 32;
+constexpr uint64_t kItemMask = (uint64_t{1} << kItemBits) - 1;
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -55,17 +57,26 @@ ThreadPool::ThreadPool(int threads) {
 
 ThreadPool::~ThreadPool() {
   stop_.store(true);
-  generation_.fetch_add(1);
+  ticket_.store((((ticket_.load() >> kItemBits) + 1) << kItemBits) | kItemMask);
   { std::lock_guard lock(mutex_); }
   wake_.notify_all();
   for (auto& w : workers_) w.join();
 }
 
-void ThreadPool::work_on(const Job& job, int thread) {
-  for (;;) {
-    const int64_t item = next_item_.fetch_add(1, std::memory_order_relaxed);
-    if (item >= job.items || cancelled()) return;
-    job.call(job.context, item, thread);
+// Takes items of `generation` until there are none.
+void ThreadPool::work_on(uint64_t generation, int thread) {
+  const int64_t items = items_.load();
+  void* const context = context_.load();
+  const auto call = call_.load();
+  uint64_t ticket = ticket_.load();
+  while (ticket >> kItemBits == generation) {
+    const int64_t item = static_cast<int64_t>(ticket & kItemMask);
+    if (item >= items) return;
+    // Success means that this generation still had items to give, so the job read above was whole.
+    if (!ticket_.compare_exchange_weak(ticket, ticket + 1)) continue;
+    if (!cancelled()) call(context, item, thread);
+    done_.fetch_add(1);
+    ticket = ticket_.load();
   }
 }
 
@@ -74,19 +85,22 @@ void ThreadPool::run_job(const Job& job) {
     for (int64_t i = 0; i < job.items && !cancelled(); ++i) job.call(job.context, i, 0);
     return;
   }
-  job_ = job;
-  next_item_.store(0, std::memory_order_relaxed);
-  busy_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
-  generation_.fetch_add(1);  // releases job_
+  const uint64_t generation = (ticket_.load() >> kItemBits) + 2;
+  ticket_.store(((generation - 1) << kItemBits) | kItemMask);
+  done_.store(0);
+  items_.store(job.items);
+  context_.store(job.context);
+  call_.store(job.call);
+  ticket_.store(generation << kItemBits);
   if (sleepers_.load() > 0) {
     {
       std::lock_guard lock(mutex_);
     }
     wake_.notify_all();
   }
-  work_on(job, 0);
-  // All items are taken; wait for those still being worked on.
-  for (int spins = 0; busy_.load(std::memory_order_acquire) > 0; ++spins) {
+  work_on(generation, 0);
+  // All items are taken; wait for those still being worked on, and for nobody else.
+  for (int spins = 0; done_.load() < job.items; ++spins) {
     if (spins < kSpins) {
       pause_cpu();
     } else {
@@ -98,22 +112,21 @@ void ThreadPool::run_job(const Job& job) {
 void ThreadPool::worker(int thread) {
   uint64_t seen = 0;
   for (;;) {
-    uint64_t generation = generation_.load();
+    uint64_t generation = ticket_.load() >> kItemBits;
     for (int spins = 0; generation == seen && spins < kSpins; ++spins) {
       pause_cpu();
-      generation = generation_.load();
+      generation = ticket_.load() >> kItemBits;
     }
     if (generation == seen) {
       std::unique_lock lock(mutex_);
       sleepers_.fetch_add(1);
-      wake_.wait(lock, [&] { return generation_.load() != seen; });
+      wake_.wait(lock, [&] { return ticket_.load() >> kItemBits != seen; });
       sleepers_.fetch_sub(1);
-      generation = generation_.load();
+      continue;
     }
     if (stop_.load()) return;
     seen = generation;
-    work_on(job_, thread);
-    busy_.fetch_sub(1, std::memory_order_release);
+    work_on(generation, thread);
   }
 }
 

@@ -50,16 +50,19 @@ class ThreadPool {
   };
 
   void run_job(const Job& job);
-  void work_on(const Job& job, int thread);
+  void work_on(uint64_t generation, int thread);
   void worker(int thread);
-
   bool cancelled() const { return cancel_ && cancel_->load(std::memory_order_relaxed); }
 
-  Job job_;
   const std::atomic<bool>* cancel_ = nullptr;
-  std::atomic<int64_t> next_item_{0};
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> busy_{0};
+  // The job of the current generation. A worker that comes late may read a mixture of two jobs, and learns of it when it
+  // fails to take an item: ticket_ holds the generation beside the next item. While a job is being written, its generation
+  // is odd and no item can be taken.
+  std::atomic<int64_t> items_{0};
+  std::atomic<void*> context_{nullptr};
+  std::atomic<void (*)(void*, int64_t, int)> call_{nullptr};
+  std::atomic<uint64_t> ticket_{0};  // generation << kItemBits | next item
+  std::atomic<int64_t> done_{0};     // items finished
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <numeric>
 
@@ -48,6 +49,17 @@ TEST(ThreadPool, SkipsItemsOnceCancelled) {
     cancel = false;
     pool.run(5, [&](int64_t, int) { ++done; });
     EXPECT_GE(done.load(), 15);
+  }
+}
+
+// Jobs of changing sizes in quick succession, more threads than processors: late workers meet jobs that are being replaced.
+TEST(ThreadPool, LateWorkersNeverTakeItemsOfAnotherJob) {
+  ThreadPool pool(5);
+  for (int round = 0; round < 20000; ++round) {
+    const int64_t items = 1 + round * 7 % 13;
+    std::array<std::atomic<int>, 13> hits{};
+    pool.run(items, [&](int64_t i, int) { hits[static_cast<size_t>(i)]++; });
+    for (size_t i = 0; i < hits.size(); ++i) ASSERT_EQ(hits[i].load(), static_cast<int64_t>(i) < items ? 1 : 0);
   }
 }
 

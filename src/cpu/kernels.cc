@@ -9,10 +9,10 @@ std::vector<const Kernels*> usable_kernels() {
   std::vector<const Kernels*> sets;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512dq")) {
-    sets.push_back(&avx512_kernels());
-  }
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  if (avx512 && __builtin_cpu_supports("avx512bf16")) sets.push_back(&avx512_bf16_kernels());
+  if (avx512) sets.push_back(&avx512_kernels());
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2_kernels());
 #endif
   sets.push_back(&portable_kernels());

@@ -1,5 +1,8 @@
-// The inner loops of the CPU backend, as one table per instruction set. All tables come from the same source
-// (kernels.inc), compiled with other flags and lane counts; the table is chosen at run time.
+// The inner loops of the CPU backend, as one table per instruction set. All tables come from the same source (kernels.inc),
+// compiled with other flags and lane counts; the table is chosen at run time.
+//
+// Matrices are packed in panels of 16 outputs: [pairs of k][16 outputs][2 values], bf16, zeros where a matrix ends. One panel
+// row is one 64-byte line: it feeds a bf16 dot product as it is, and splits into two float vectors by a shift and a mask.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,30 +14,42 @@
 
 namespace vireo::cpu {
 
-// Running softmax of one query head: the result so far is acc / sum, with weights relative to exp(largest).
-struct AttendState {
-  float largest;
-  float sum;
-  float* acc;  // [head_dim]
-};
+inline constexpr int kPanelOuts = 16;
+// Panels of one work item and of one page of keys.
+inline constexpr int kGroupPanels = 4;
+inline constexpr int kGroupOuts = kPanelOuts * kGroupPanels;
 
-// Most rows of x that one call of dot_tile takes.
-inline constexpr int kTileRows = 4;
+inline int64_t pairs_of(int64_t k) {
+  return (k + 1) / 2;
+}
+// bf16 values of one panel.
+inline int64_t panel_size(int64_t k) {
+  return pairs_of(k) * kPanelOuts * 2;
+}
+inline int64_t panels_of(int64_t outs) {
+  return (outs + kPanelOuts - 1) / kPanelOuts;
+}
 
 struct Kernels {
   const char* name;
-  bool rounds_to_bf16;  // activations enter matrix products as bf16
+  bool rounds_to_bf16;  // rows enter products as bf16, else as float
+  int input_bytes;      // of one value of such a row
 
-  // y[r * y_stride + o] = x[r] . w[o] for rows in [0, rows) and outs in [0, outs): rows <= kTileRows. The sum over k has the
-  // same order for every rows, outs and place in the tile.
-  void (*dot_tile)(const float* x, int64_t x_stride, int rows, const bf16* w, int64_t w_stride, int64_t outs, int64_t k,
-                   float* y, int64_t y_stride);
+  // One row of k values in the form that products read, padded with a zero to an even count.
+  void (*to_input)(const float* x, int64_t k, void* input);
+  // y[r * y_stride + o] = sum over k of inputs[r][k] * panel value (o, k), for rows in [0, rows) and 16 * panels outputs;
+  // input rows are `input_stride` values apart, panels follow each other. Every output is summed in the order of k, whatever
+  // the number of rows and panels.
+  void (*product)(const void* inputs, int64_t input_stride, int64_t rows, const bf16* panels, int64_t count,
+                  int64_t pairs, float* y, int64_t y_stride);
+  // Up to 16 rows of a bf16 matrix, `stride` apart, as one panel.
+  void (*pack_panel)(const bf16* rows, int64_t stride, int64_t outs, int64_t k, bf16* panel);
 
-  // Adds `n` (at most 64) keys and values, `stride` apart, to the state of one query head.
-  void (*attend_f32)(const float* q, const float* k, const float* v, int64_t stride, int n, int head_dim, float scale,
-                     AttendState* state);
-  void (*attend_bf16)(const float* q, const bf16* k, const bf16* v, int64_t stride, int n, int head_dim, float scale,
-                      AttendState* state);
+  // scores[0, count) * scale become weights relative to the running maximum, in input form with zeros up to 64; returns the
+  // factor for what was summed before.
+  float (*soften)(float* scores, int count, float scale, float* largest, float* sum, void* weights);
+  // acc = acc * keep + x
+  void (*blend)(const float* x, float keep, int64_t n, float* acc);
 
   void (*rms_norm)(const float* x, const float* w, int64_t n, float eps, float* out);
   void (*layer_norm)(const float* x, const float* w, const float* b, int64_t n, float eps, float* out);
@@ -49,8 +64,9 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-const Kernels& avx2_kernels();    // only on processors with AVX2 and FMA
-const Kernels& avx512_kernels();  // only on processors with AVX-512 F, BW, VL and DQ
+const Kernels& avx2_kernels();         // only on processors with AVX2 and FMA
+const Kernels& avx512_kernels();       // only on processors with AVX-512 F, BW, VL and DQ
+const Kernels& avx512_bf16_kernels();  // and BF16
 
 // The sets that this build has and this processor can run, best first.
 std::vector<const Kernels*> usable_kernels();

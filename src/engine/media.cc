@@ -11,6 +11,10 @@
 namespace vireo {
 namespace {
 
+constexpr double kMinFps = 0.001, kMaxFps = 1000;
+// Of all pictures and frames of a request together, which are held decoded: 3 GB.
+constexpr int64_t kMaxRequestPixels = 1'000'000'000;
+
 RgbImage copy_raw(const Picture& p) {
   if (p.width < 1 || p.height < 1 || p.stride < int64_t{p.width} * 3) {
     throw Error(ErrorKind::kInput,
@@ -42,20 +46,46 @@ RgbImage load_picture(const Picture& p, const std::string& name, PixelRules rule
   return decode_image(p.path.empty() ? p.bytes : read_picture(p), name, rules);
 }
 
-Medium load_clip(const Video& clip, const VideoConfig& config, PixelRules rules, const std::string& name) {
+// Counts the pixels of a request as they are decoded.
+class PixelCount {
+ public:
+  void add(const RgbImage& image, const std::string& name) {
+    pixels_ += int64_t{image.width} * image.height;
+    if (pixels_ <= kMaxRequestPixels) return;
+    throw Error(ErrorKind::kCapacity,
+                fmt::format("with {} the pictures of the request have {} pixels together, and {} is the most: send "
+                            "fewer or smaller ones",
+                            name, pixels_, kMaxRequestPixels));
+  }
+
+ private:
+  int64_t pixels_ = 0;
+};
+
+void check_fps(double fps, const std::string& name) {
+  if (fps >= kMinFps && fps <= kMaxFps) return;
+  if (fps == 0)
+    throw Error(ErrorKind::kInput, fmt::format("{} has no frame rate: give one with --fps (or \"fps\")", name));
+  throw Error(ErrorKind::kInput,
+              fmt::format("{} has a frame rate of {}: use {} to {} frames per second", name, fps, kMinFps, kMaxFps));
+}
+
+Medium load_clip(const Video& clip, const VideoConfig& config, PixelRules rules, const std::string& name,
+                 PixelCount& count) {
   Medium m{.video = true, .name = name, .fps = clip.fps};
   if (clip.gif) {
     auto frames =
         decode_gif_clip(clip.gif->path.empty() ? clip.gif->bytes : read_picture(*clip.gif), name_of(*clip.gif, name));
     m.frames = std::move(frames.frames);
-    if (m.fps <= 0) m.fps = frames.fps;
+    if (m.fps == 0) m.fps = frames.fps;
+    for (const RgbImage& frame : m.frames) count.add(frame, name);
   }
+  check_fps(m.fps, name);
   for (size_t i = 0; i < clip.frames.size(); ++i) {
-    m.frames.push_back(
-        load_picture(clip.frames[i], name_of(clip.frames[i], fmt::format("frame {} of {}", i, name)), rules));
+    const std::string frame = name_of(clip.frames[i], fmt::format("frame {} of {}", i, name));
+    m.frames.push_back(load_picture(clip.frames[i], frame, rules));
+    count.add(m.frames.back(), frame);
   }
-  if (m.fps <= 0)
-    throw Error(ErrorKind::kInput, fmt::format("{} has no frame rate: give one with --fps (or \"fps\")", name));
   const int total = static_cast<int>(m.frames.size());
   if (total < config.temporal_patch_size) {
     throw Error(ErrorKind::kInput,
@@ -73,9 +103,9 @@ Medium load_clip(const Video& clip, const VideoConfig& config, PixelRules rules,
   return m;
 }
 
-int64_t tokens_of(const std::vector<Medium>& media, const PreprocessorConfig& config) {
+int64_t tokens_of(const std::vector<Medium>& media, const MediaLimits& limits) {
   int64_t tokens = 0;
-  for (const Medium& m : media) tokens += grid_of(m, config).tokens(config.image.merge_size);
+  for (const Medium& m : media) tokens += grid_of(m, limits).tokens(limits.image.merge_size);
   return tokens;
 }
 
@@ -83,6 +113,7 @@ int64_t tokens_of(const std::vector<Medium>& media, const PreprocessorConfig& co
 
 std::vector<Medium> load_media(const Request& request, const VideoConfig& video, PixelRules rules) {
   std::vector<Medium> media;
+  PixelCount count;
   int images = 0, videos = 0;
   for (const Message& message : request.messages) {
     for (const Part& part : message.content) {
@@ -90,30 +121,34 @@ std::vector<Medium> load_media(const Request& request, const VideoConfig& video,
         const std::string name = name_of(part.image, fmt::format("image {}", ++images));
         Medium m{.name = name};
         m.frames.push_back(load_picture(part.image, name, rules));
+        count.add(m.frames[0], name);
         media.push_back(std::move(m));
       } else if (part.kind == Part::Kind::kVideo) {
-        media.push_back(load_clip(part.video, video, rules, fmt::format("video {}", ++videos)));
+        const std::string name = fmt::format("video {}", ++videos);
+        media.push_back(
+            load_clip(part.video, video, rules, part.video.gif ? name_of(*part.video.gif, name) : name, count));
       }
     }
   }
   return media;
 }
 
-PreprocessorConfig with_budget(const PreprocessorConfig& config, std::optional<int64_t> budget) {
-  PreprocessorConfig c = config;
-  if (!budget) return c;
-  c.image.max_pixels = std::min(c.image.max_pixels, *budget);
-  c.image.min_pixels = std::min(c.image.min_pixels, c.image.max_pixels);
-  return c;
+MediaLimits with_budget(const PreprocessorConfig& config, std::optional<int64_t> budget) {
+  MediaLimits limits = config;
+  if (!budget) return limits;
+  limits.image.max_pixels = *budget;
+  limits.image.min_pixels = std::min(limits.image.min_pixels, *budget);
+  limits.frame_pixels = budget;
+  return limits;
 }
 
 namespace {
 
-// The clip's own limit counts all frames; the budget counts one.
-VideoConfig video_limits(const Medium& m, const PreprocessorConfig& config) {
-  VideoConfig v = config.video;
+VideoConfig video_limits(const Medium& m, const MediaLimits& limits) {
+  VideoConfig v = limits.video;
+  if (!limits.frame_pixels) return v;
   const int64_t frames = static_cast<int64_t>(m.frames.size());
-  v.max_pixels = std::min(v.max_pixels, config.image.max_pixels * frames);
+  if (*limits.frame_pixels < v.max_pixels / frames) v.max_pixels = *limits.frame_pixels * frames;
   v.min_pixels = std::min(v.min_pixels, v.max_pixels);
   return v;
 }
@@ -134,17 +169,17 @@ auto named(const Medium& m, F f) {
 
 }  // namespace
 
-Grid grid_of(const Medium& m, const PreprocessorConfig& config) {
+Grid grid_of(const Medium& m, const MediaLimits& limits) {
   return named(m, [&] {
-    if (!m.video) return image_grid(size_of(m.frames[0]), config.image);
-    return video_grid(static_cast<int>(m.frames.size()), size_of(m.frames[0]), video_limits(m, config));
+    if (!m.video) return image_grid(size_of(m.frames[0]), limits.image);
+    return video_grid(static_cast<int>(m.frames.size()), size_of(m.frames[0]), video_limits(m, limits));
   });
 }
 
-Patches patches_of(const Medium& m, const PreprocessorConfig& config) {
+Patches patches_of(const Medium& m, const MediaLimits& limits) {
   return named(m, [&] {
-    if (!m.video) return image_patches(m.frames[0], config.image);
-    return video_patches(m.frames, m.frame_indices, m.fps, video_limits(m, config));
+    if (!m.video) return image_patches(m.frames[0], limits.image);
+    return video_patches(m.frames, m.frame_indices, m.fps, video_limits(m, limits));
   });
 }
 
@@ -153,10 +188,10 @@ std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const Prepro
   const auto fits = [&](std::optional<int64_t> budget) {
     return tokens_of(media, with_budget(config, budget)) <= max_tokens;
   };
+  if (cap) cap = std::min(*cap, config.image.max_pixels);
   if (fits(cap)) return cap;
   const int64_t cell = int64_t{config.image.factor()} * config.image.factor();
-  int64_t low = 1, high = std::min(cap.value_or(config.image.max_pixels), config.image.max_pixels) /
-                          cell;  // in cells; high is too much
+  int64_t low = 1, high = cap.value_or(config.image.max_pixels) / cell;  // in cells; high is too much
   while (low + 1 < high) {
     const int64_t middle = (low + high) / 2;
     (fits(middle * cell) ? low : high) = middle;

@@ -20,17 +20,24 @@ struct Medium {
   double fps = 0;
 };
 
-// All media of the request, in order of appearance. Throws Error naming the file.
+// All media of the request, in order of appearance. Throws Error naming the file; kCapacity when they are too many
+// pixels together.
 std::vector<Medium> load_media(const Request& request, const VideoConfig& video, PixelRules rules);
 
-// The preprocessor's limits with a budget of pixels per picture or frame; nothing: the checkpoint's own.
-PreprocessorConfig with_budget(const PreprocessorConfig& config, std::optional<int64_t> budget);
+// The preprocessor's limits with a budget of pixels per picture or frame.
+struct MediaLimits : PreprocessorConfig {
+  MediaLimits(const PreprocessorConfig& config) : PreprocessorConfig(config) {}
+  std::optional<int64_t> frame_pixels;  // of a clip, whose own limits count all its frames
+};
 
-Grid grid_of(const Medium& medium, const PreprocessorConfig& config);
-Patches patches_of(const Medium& medium, const PreprocessorConfig& config);
+// A budget takes the place of the checkpoint's limit of a picture; nothing: the checkpoint's own limits.
+MediaLimits with_budget(const PreprocessorConfig& config, std::optional<int64_t> budget);
 
-// The largest budget (at most `cap`) under which all media together take at most `max_tokens` tokens; nothing when no
-// budget is needed. The smallest possible budget when even that is too much.
+Grid grid_of(const Medium& medium, const MediaLimits& limits);
+Patches patches_of(const Medium& medium, const MediaLimits& limits);
+
+// The largest budget, at most `cap` and the checkpoint's limit, under which all media together take at most `max_tokens`
+// tokens; nothing when no budget is needed. The smallest possible budget when even that is too much.
 std::optional<int64_t> fit_budget(const std::vector<Medium>& media, const PreprocessorConfig& config,
                                   int64_t max_tokens, std::optional<int64_t> cap);
 

@@ -4,6 +4,7 @@
 
 #include "engine/base64.h"
 #include "files/json.h"
+#include "files/quote.h"
 #include "vireo/vireo.h"
 
 namespace vireo {
@@ -17,6 +18,12 @@ namespace {
 const std::string& text_of(const Json& value, const std::string& where) {
   if (!value.is_string()) refuse(where, fmt::format("is {}, not a string", value.type_name()));
   return value.get_ref<const std::string&>();
+}
+
+// Tables saved as JSON give every part every key, null where it has none.
+const Json* find_value(const Json& object, const char* key) {
+  const Json* value = find_key(object, key);
+  return value && value->is_null() ? nullptr : value;
 }
 
 class Parser {
@@ -53,15 +60,17 @@ class Parser {
     if (!p.is_object())
       refuse(where, fmt::format("is {}: use {{\"type\": \"text\" | \"image\" | \"video\", ...}}", p.type_name()));
     for (const char* key : {"image", "image_url", "image_path"}) {
-      if (const Json* image = find_key(p, key))
+      if (const Json* image = find_value(p, key))
         return {.kind = Part::Kind::kImage, .image = picture(*image, where + "." + key)};
     }
     for (const char* key : {"video", "video_url"}) {
-      if (const Json* video = find_key(p, key)) return clip(p, *video, where + "." + key);
+      if (const Json* video = find_value(p, key)) return clip(p, *video, where + "." + key);
     }
-    if (const Json* text = find_key(p, "text"))
+    if (const Json* text = find_value(p, "text"))
       return {.kind = Part::Kind::kText, .text = text_of(*text, where + ".text")};
-    refuse(where, "has none of the keys text, image, image_url, video");
+    const std::string type = get_string_or(p, "type", where, "");
+    refuse(where, fmt::format("{} none of the keys text, image, image_url, video",
+                              type.empty() ? "has" : "is of type " + in_quotes(type) + " and has"));
   }
 
   // A path, a file: or data: URI, or {"url": one of them}.
@@ -85,7 +94,7 @@ class Parser {
   static std::vector<std::byte> data_uri(const std::string& uri, const std::string& where) {
     const size_t comma = uri.find(',');
     if (comma == std::string::npos || uri.substr(0, comma).find(";base64") == std::string::npos) {
-      refuse(where, "is a data: URI without ;base64, data");
+      refuse(where, "is a data: URI that is not of the form data:image/png;base64,...");
     }
     auto bytes = decode_base64(std::string_view(uri).substr(comma + 1));
     if (!bytes) refuse(where, "holds a character that is not base64");

@@ -39,7 +39,7 @@ void check_override(const std::string& key, const std::string& tier) {
     const std::string layer = key.substr(0, dot);
     int index = -1;
     const auto [end, error] = std::from_chars(layer.data() + 1, layer.data() + layer.size(), index);
-    const bool canonical = layer.size() > 1 && layer[0] == 'L' && error == std::errc() &&
+    const bool canonical = layer.size() > 1 && layer[0] == 'L' && error == std::errc() && index >= 0 &&
                            end == layer.data() + layer.size() && layer == fmt::format("L{}", index);
     if (!canonical) refuse(fmt::format("--wq {}={}: '{}' is not a layer: write L0, L1, ...", key, tier, layer));
     if (projection == "lm_head")
@@ -62,6 +62,14 @@ std::optional<int64_t> parse_max_pixels(const std::string& value) {
     refuse(fmt::format("--max-pixels {} is not a pixel count: use auto, none or a number such as 1000000", value));
   }
   return pixels;
+}
+
+void validate_layers(const Options& o, int64_t layers) {
+  for (const auto& [key, tier] : o.wq_overrides) {
+    const size_t dot = key.find('.');
+    if (dot == std::string::npos || std::stoll(key.substr(1, dot - 1)) < layers) continue;
+    refuse(fmt::format("--wq {}={}: this model has {} layers: use L0 to L{}", key, tier, layers, layers - 1));
+  }
 }
 
 void validate(const Options& o) {

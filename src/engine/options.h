@@ -6,9 +6,14 @@
 #include <optional>
 #include <string>
 
+#include "vireo/vireo.h"
+
 namespace vireo {
 
 // Nothing for "auto" and "none". Throws Error(kUsage).
 std::optional<int64_t> parse_max_pixels(const std::string& value);
+
+// Throws Error(kUsage) for an override, of those that passed validate, whose layer a model of `layers` layers does not have.
+void validate_layers(const Options& options, int64_t layers);
 
 }  // namespace vireo

@@ -54,6 +54,47 @@ bool blank(const std::string& text) {
   return std::all_of(text.begin(), text.end(), [](unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); });
 }
 
+// Where a picture's tokens go must be said by the template alone.
+void check_pad_token(const Tokenizer& tokenizer, const std::string& text, int32_t id) {
+  const auto& added = tokenizer.added_tokens();
+  const auto it = std::find_if(added.begin(), added.end(), [&](const AddedToken& t) { return t.text == text; });
+  if (it == added.end() || it->id != id) {
+    throw Error(ErrorKind::kInput,
+                fmt::format("tokenizer.json does not have {} as token {}, which config.json says: the two files are "
+                            "of different checkpoints",
+                            text, id));
+  }
+  if (it->special) return;
+  throw Error(ErrorKind::kInput, fmt::format("tokenizer.json does not mark {} as special, so that text could be taken "
+                                             "for a picture: restore the published file",
+                                             text));
+}
+
+[[noreturn]] void refuse_pad_tokens() {
+  throw Error(
+      ErrorKind::kInput,
+      "tokenizer.json does not keep <|image_pad|> and <|video_pad|> apart from text: restore the published file");
+}
+
+// One line for all media that the budget makes smaller; empty when there are none.
+std::string smaller_note(const std::vector<Medium>& media, const PreprocessorConfig& config, int64_t budget,
+                         const std::string& reason) {
+  const MediaLimits limits = with_budget(config, budget);
+  const int p = config.image.patch_size;
+  std::string first;
+  int more = 0;
+  for (const Medium& m : media) {
+    const Grid full = grid_of(m, config), less = grid_of(m, limits);
+    if (full == less) continue;
+    if (!first.empty()) ++more;
+    if (first.empty())
+      first = fmt::format("{} is read at {}x{} pixels instead of {}x{}", m.name, less.w * p, less.h * p, full.w * p,
+                          full.h * p);
+  }
+  if (first.empty()) return first;
+  return first + (more > 0 ? fmt::format(", and {} more smaller too", more) : "") + ": " + reason;
+}
+
 // Something must be asked: the last message has a picture, a clip or a word.
 void check_not_empty(const Request& request) {
   if (request.messages.empty()) throw Error(ErrorKind::kInput, "there are no messages: send at least one user message");
@@ -82,18 +123,11 @@ std::vector<double> time_stamps(const Medium& m, int temporal_patch_size) {
 PromptBuilder::PromptBuilder(const ModelConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                              const PreprocessorConfig& preprocessor, const Limits& limits)
     : config_(config), tokenizer_(tokenizer), template_(chat_template), preprocessor_(preprocessor), limits_(limits) {
-  const auto check = [&](const char* text, int32_t id) {
-    if (tokenizer.find_added(text) == id) return;
-    throw Error(ErrorKind::kInput,
-                fmt::format("tokenizer.json does not have {} as token {}, which config.json says: the two files are "
-                            "of different checkpoints",
-                            text, id));
-  };
-  check("<|image_pad|>", config.image_token);
-  check("<|video_pad|>", config.video_token);
+  check_pad_token(tokenizer, "<|image_pad|>", config.image_token);
+  check_pad_token(tokenizer, "<|video_pad|>", config.video_token);
 }
 
-// Only the template can produce the pad tokens, so each one in the ids is the place of the next medium's run.
+// Only the template produces the pad tokens, so each one in the ids is the place of the next medium's run.
 std::vector<int32_t> PromptBuilder::encode(const std::vector<PromptPiece>& pieces, const std::vector<Medium>& media,
                                            const std::vector<Grid>& grids, std::vector<VisualRun>* runs) const {
   std::vector<Tokenizer::Piece> text;
@@ -125,12 +159,12 @@ std::vector<int32_t> PromptBuilder::encode(const std::vector<PromptPiece>& piece
       ids.push_back(id);
       continue;
     }
-    CHECK(mark < marks.size());
+    if (mark == marks.size()) refuse_pad_tokens();
     const Grid& grid = marks[mark++];
     if (runs) runs->push_back({static_cast<int64_t>(ids.size()), grid.h / merge, grid.w / merge});
     ids.insert(ids.end(), static_cast<size_t>(grid.tokens(merge)), id);
   }
-  CHECK(mark == marks.size());
+  if (mark != marks.size()) refuse_pad_tokens();
   return ids;
 }
 
@@ -146,15 +180,12 @@ std::optional<int64_t> PromptBuilder::budget(const std::vector<PromptPiece>& pie
   if (limits_.auto_cap > 0) cap = limits_.auto_cap;
   const auto chosen = fit_budget(media, preprocessor_, room, cap);
   if (!chosen) return chosen;
-  const PreprocessorConfig limited = with_budget(preprocessor_, chosen);
-  for (size_t i = 0; i < media.size(); ++i) {
-    const Grid full = grid_of(media[i], preprocessor_), less = grid_of(media[i], limited);
-    if (full == less) continue;
-    const int p = preprocessor_.image.patch_size;
-    notes.push_back(fmt::format(
-        "{} is read at {}x{} pixels instead of {}x{} (at most {} pixels a picture; --max-pixels none lifts it)",
-        media[i].name, less.w * p, less.h * p, full.w * p, full.h * p, *chosen));
-  }
+  const std::string note = smaller_note(
+      media, preprocessor_, *chosen,
+      chosen == cap ? fmt::format("at most {} pixels a picture; --max-pixels none lifts it", *chosen)
+                    : fmt::format("{} pixels a picture leave room in max_seq {}; raise --max-seq to lift it", *chosen,
+                                  limits_.max_seq));
+  if (!note.empty()) notes.push_back(note);
   return chosen;
 }
 
@@ -174,8 +205,7 @@ Prompt PromptBuilder::build(const Request& request) const {
                             template_.style_name(), marks, media.size()));
   }
   Prompt prompt;
-  const PreprocessorConfig limited =
-      with_budget(preprocessor_, budget(pieces, media, request.max_new_tokens, prompt.notes));
+  const MediaLimits limited = with_budget(preprocessor_, budget(pieces, media, request.max_new_tokens, prompt.notes));
   std::vector<Grid> grids;
   for (const Medium& m : media) grids.push_back(grid_of(m, limited));
   std::vector<VisualRun> runs;

@@ -5,11 +5,11 @@
 #include <fmt/format.h>
 
 #include <map>
-#include <system_error>
 #include <unordered_set>
 #include <utility>
 
 #include "files/json.h"
+#include "files/mapped_file.h"
 #include "files/quote.h"
 #include "vireo/error.h"
 
@@ -41,12 +41,6 @@ std::string published_name(const std::string& name) {
 
 // Tensor names by shard, in the order of the shards' names.
 using ShardMap = std::map<std::string, std::vector<std::string>>;
-
-// Also true of a dangling link: opening it says what is wrong.
-bool is_present(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored) || fs::is_symlink(path, ignored);
-}
 
 void check_shard_name(const fs::path& index, const std::string& shard) {
   if (shard.ends_with(".safetensors") && shard.find_first_of("/\\") == std::string::npos && shard[0] != '.' &&

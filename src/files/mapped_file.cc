@@ -41,6 +41,11 @@ bool is_dangling_link(const std::filesystem::path& path) {
 
 }  // namespace
 
+bool is_present(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored) || std::filesystem::is_symlink(path, ignored);
+}
+
 // O_NONBLOCK: opening a pipe that nobody writes to must not hang.
 OpenFile::OpenFile(const std::filesystem::path& path)
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {

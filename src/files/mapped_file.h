@@ -9,6 +9,9 @@
 
 namespace vireo {
 
+// Whether something has this name. Also true of a dangling link: opening it says what is wrong. Never throws.
+bool is_present(const std::filesystem::path& path);
+
 // A read-only descriptor of a regular file, closed by the destructor.
 class OpenFile {
  public:

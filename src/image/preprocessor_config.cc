@@ -9,6 +9,7 @@
 #include <string>
 
 #include "files/json.h"
+#include "files/mapped_file.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -40,7 +41,7 @@ Section make_section(const Json& value, const std::string& what) {
 }
 
 std::optional<Section> read_section(const std::filesystem::path& folder, const char* file) {
-  if (!std::filesystem::exists(folder / file)) return std::nullopt;
+  if (!is_present(folder / file)) return std::nullopt;
   return make_section(read_json(folder / file), file);
 }
 

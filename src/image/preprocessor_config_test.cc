@@ -52,6 +52,14 @@ TEST_F(PreprocessorFiles, MissingFilesGiveThePublishedDefaults) {
   EXPECT_EQ(config.video.max_frames, 768);
 }
 
+TEST_F(PreprocessorFiles, LinksThatLeadNowhereAreRefused) {
+  std::filesystem::create_symlink("gone.json", folder_ / "preprocessor_config.json");
+  EXPECT_THROW(load(), Error);
+  std::filesystem::remove(folder_ / "preprocessor_config.json");
+  std::filesystem::create_symlink("video_preprocessor_config.json", folder_ / "video_preprocessor_config.json");
+  EXPECT_THROW(load(), Error);
+}
+
 TEST_F(PreprocessorFiles, TheTinyCheckpoint) {
   const PreprocessorConfig config =
       load_preprocessor_config(std::filesystem::path(VIREO_SOURCE_DIR) / "models" / "tiny");

@@ -35,12 +35,11 @@ Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backe
     gate_up_ = backend.allocate(rows, 2 * c.intermediate_size, act);
     act_ = backend.allocate(rows, c.intermediate_size, act);
   }
-  for (int64_t i = 0; i < c.num_layers; ++i) {
-    for (int kv = 0; kv < 2; ++kv)
-      cache_memory_.push_back(backend.allocate(shape.slots, c.kv_size(), backend.kv_type()));
-    const size_t n = cache_memory_.size();
-    caches_.push_back({cache_memory_[n - 2].view, cache_memory_[n - 1].view});
-  }
+  shape_ = {.heads = static_cast<int>(c.num_heads),
+            .kv_heads = static_cast<int>(c.num_kv_heads),
+            .head_dim = static_cast<int>(c.head_dim),
+            .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  for (int64_t i = 0; i < c.num_layers; ++i) caches_.push_back(backend.allocate_kv(shape.slots, shape_));
 }
 
 uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type) {
@@ -53,16 +52,12 @@ void Decoder::see(const char* name, size_t index, Tensor t) const {
 
 void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
   const TextConfig& c = config_.text;
-  const AttentionShape shape{.heads = static_cast<int>(c.num_heads),
-                             .kv_heads = static_cast<int>(c.num_kv_heads),
-                             .head_dim = static_cast<int>(c.head_dim),
-                             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
   const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows), qkv = rows_of(qkv_, step.rows);
   const Tensor attn = rows_of(attn_, step.rows);
   ops_.rms_norm(x, w.input_layernorm, h);
   ops_.linear(*w.qkv, h, qkv);
-  ops_.norm_rope_append(qkv, w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows), step, shape, caches_[index]);
-  ops_.attend_cache(qkv.slice_cols(0, c.q_size()), step, caches_[index], shape, attn);
+  ops_.norm_rope_append(qkv, w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows), step, shape_, caches_[index].view);
+  ops_.attend_cache(qkv.slice_cols(0, c.q_size()), step, caches_[index].view, shape_, attn);
   if (probe_) {
     ops_.linear(*w.o_proj, attn, h);
     see("lm.attn.", index, h);

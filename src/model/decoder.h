@@ -26,8 +26,9 @@ class Decoder {
   // Seen by every forward until changed; null: none.
   void set_probe(const Probe* probe) { probe_ = probe; }
 
-  // K and V rows of a layer, for tests and tools.
-  KvLayer cache(size_t layer) const { return caches_[layer]; }
+  // For tests and tools.
+  KvLayer cache(size_t layer) const { return caches_[layer].view; }
+  const AttentionShape& shape() const { return shape_; }
 
   static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type);
 
@@ -45,8 +46,8 @@ class Decoder {
   OwnedTensor inv_freq_, axis_;
   OwnedTensor x_, h_, qkv_, attn_, gate_up_, act_, cos_sin_, wanted_, logits_;
   OwnedTensor router_, expert_ids_, expert_weights_, expert_scratch_;
-  std::vector<OwnedTensor> cache_memory_;
-  std::vector<KvLayer> caches_;
+  AttentionShape shape_;
+  std::vector<OwnedKv> caches_;
 };
 
 }  // namespace vireo

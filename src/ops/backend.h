@@ -18,6 +18,12 @@ struct OwnedTensor {
   std::shared_ptr<void> memory;
 };
 
+// K and V of one layer, in a layout of the backend's own.
+struct OwnedKv {
+  KvLayer view;
+  OwnedTensor k, v;
+};
+
 // The fixed memory of a Step for at most `rows` rows.
 struct StepMemory {
   Step step;  // views at full size
@@ -40,6 +46,11 @@ class Backend {
   virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;
   virtual void upload(const void* host, Tensor tensor) = 0;  // dense host rows of tensor.cols
   virtual void download(Tensor tensor, void* host) = 0;      // waits for the work before it
+
+  // Zeroed room for `slots` tokens (a multiple of kPageTokens).
+  virtual OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) = 0;
+  // K and V of one slot as float32 [kv_heads * head_dim] each, for tests and tools.
+  virtual void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) = 0;
 
   // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty.
   // The tensors must outlive the Linear: a backend may read them in place.

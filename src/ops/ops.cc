@@ -30,7 +30,7 @@ void Ops::norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, T
   rms_norm(k, k_norm, k);
   rope(q, cos_sin, shape.head_dim);
   rope(k, cos_sin, shape.head_dim);
-  append_kv(k, v, step, cache);
+  append_kv(k, v, step, shape, cache);
 }
 
 }  // namespace vireo

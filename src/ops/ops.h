@@ -29,7 +29,7 @@ class Ops {
   // Turns every head of x (cols a multiple of head_dim) in place; pairs are (j, j + head_dim / 2).
   virtual void rope(Tensor x, Tensor cos_sin, int head_dim) = 0;
   // Rows of k and v to cache rows step.slots.
-  virtual void append_kv(Tensor k, Tensor v, const Step& step, KvLayer cache) = 0;
+  virtual void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache) = 0;
   // Softmax attention of row r over the first step.lengths[r] tokens of its sequence; query head g reads KV head
   // g / (heads / kv_heads). The row's own K and V are in the cache already.
   virtual void attend_cache(Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape, Tensor out) = 0;

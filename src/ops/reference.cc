@@ -143,7 +143,7 @@ class ReferenceOps : public Ops {
     }
   }
 
-  void append_kv(Tensor k, Tensor v, const Step& step, KvLayer cache) override {
+  void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape&, KvLayer cache) override {
     for (int64_t r = 0; r < k.rows; ++r) {
       const int64_t slot = index_at(step.slots, r);
       std::copy_n(k.row<float>(r), k.cols, cache.k.row<float>(slot));
@@ -302,6 +302,18 @@ class ReferenceBackend : public HostBackend {
   DType kv_type() const override { return DType::kF32; }
   Ops& ops() override { return ops_; }
   void set_cancel(const std::atomic<bool>*) override {}
+
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override {
+    const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
+    OwnedKv kv{{}, allocate(slots, cols, DType::kF32), allocate(slots, cols, DType::kF32)};
+    kv.view = {kv.k.view, kv.v.view};
+    for (Tensor t : {kv.view.k, kv.view.v}) std::fill_n(t.row<float>(0), t.size(), 0.0f);
+    return kv;
+  }
+  void read_kv(KvLayer cache, const AttentionShape&, int64_t slot, float* k, float* v) override {
+    std::copy_n(cache.k.row<float>(slot), cache.k.cols, k);
+    std::copy_n(cache.v.row<float>(slot), cache.v.cols, v);
+  }
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role&) override {

@@ -49,7 +49,7 @@ struct PixelScale {
   float std[3];
 };
 
-// K and V of one layer: [slots, kv_heads * head_dim].
+// K and V of one layer, as Backend::allocate_kv lays them out; only that backend looks inside.
 struct KvLayer {
   Tensor k;
   Tensor v;

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "files/mapped_file.h"
 #include "files/quote.h"
 #include "text/chat_writer.h"
 #include "text/sha256.h"
@@ -22,11 +23,6 @@ struct Source {
   std::string file, text;
 };
 
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
 // A string, or a list of {name, template} with one named "default".
 std::optional<std::string> template_of(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -43,10 +39,10 @@ std::optional<std::string> template_of(const Json& value) {
 
 std::optional<Source> find_template(const std::filesystem::path& folder) {
   const auto jinja = folder / "chat_template.jinja";
-  if (is_there(jinja)) return Source{jinja.string(), read_file(jinja, kMaxTemplateBytes)};
+  if (is_present(jinja)) return Source{jinja.string(), read_file(jinja, kMaxTemplateBytes)};
   for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
     const auto path = folder / name;
-    if (!is_there(path)) continue;
+    if (!is_present(path)) continue;
     const Json json = read_json(path);
     const Json* value = json.is_object() ? find_key(json, "chat_template") : nullptr;
     const auto text = value == nullptr ? std::nullopt : template_of(*value);

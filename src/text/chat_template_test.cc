@@ -277,6 +277,9 @@ TEST_F(ChatTemplateFile, FilesInOrder) {
 }
 
 TEST_F(ChatTemplateFile, BrokenFilesAreRefused) {
+  std::filesystem::create_symlink("gone.jinja", folder_.path() / "chat_template.jinja");
+  EXPECT_ERROR(load(), "kNotFound: ", "chat_template.jinja is a link");
+  std::filesystem::remove(folder_.path() / "chat_template.jinja");
   folder_.write("tokenizer_config.json", "{");
   EXPECT_ERROR(load(), "kInput: ", "tokenizer_config.json");
   folder_.write("tokenizer_config.json", R"({"chat_template": 5})");

@@ -59,10 +59,11 @@ class CpuOps : public testing::TestWithParam<Param> {
     return make_cpu_backend({.threads = threads, .isa = GetParam().isa});
   }
 
-  // Kernels that round activations to bf16 before a product differ by as much as that rounding does.
+  // What is rounded to bf16 on the way differs by as much as that: the rows of products under some instruction sets, keys and
+  // values of attention under all.
   double tolerance(const OpCase& c) const {
-    const bool rounds = cpu::find_kernels(GetParam().isa).rounds_to_bf16 && c.tolerance > 0;
-    return rounds ? std::max(c.tolerance, 8e-3) : c.tolerance;
+    const bool rounds = cpu::find_kernels(GetParam().isa).rounds_to_bf16 || c.op == "attend_spans";
+    return rounds && c.tolerance > 0 ? std::max(c.tolerance, 8e-3) : c.tolerance;
   }
 };
 

@@ -54,13 +54,13 @@ class Bench {
     return t;
   }
 
-  std::unique_ptr<Linear> linear(const std::vector<int64_t>& outs, int64_t in, bool with_bias) {
+  std::unique_ptr<Linear> linear(const std::vector<int64_t>& outs, int64_t in, bool with_bias, const Role& role = {}) {
     std::vector<HostTensor> parts, biases;
     for (int64_t out : outs) {
       parts.push_back(weight({out, in}, 1 / std::sqrt(static_cast<float>(in))));
       if (with_bias) biases.push_back(weight({out}, 0.5f));
     }
-    return backend_.place(parts, biases, {});
+    return backend_.place(parts, biases, role);
   }
 
   Norm norm(int64_t n, bool with_bias) {
@@ -111,10 +111,31 @@ class Bench {
     return s;
   }
 
-  // A cache for the last step's pages: values are small random numbers, so that reading a wrong row shows.
+  // A cache for the last step's pages, every slot filled with random rows, so that reading a wrong one shows.
   KvLayer cache(const AttentionShape& shape) {
+    caches_.push_back(backend_.allocate_kv(slots_, shape));
     const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
-    return {cache_rows(cols), cache_rows(cols)};
+    std::vector<int32_t> slots(static_cast<size_t>(slots_));
+    for (size_t i = 0; i < slots.size(); ++i) slots[i] = static_cast<int32_t>(i);
+    Step all;
+    all.rows = slots_;
+    all.slots = ints(slots, slots_, 1);
+    std::vector<float> k(static_cast<size_t>(slots_ * cols)), v(k.size());
+    for (auto* values : {&k, &v}) {
+      for (float& x : *values) x = to_float(to_bf16(normal()));
+    }
+    ops().append_kv(put(k, slots_, cols, 0), put(v, slots_, cols, 0), all, shape, caches_.back().view);
+    return caches_.back().view;
+  }
+
+  // All rows of a cache, slot by slot.
+  void take(KvLayer cache, const AttentionShape& shape) {
+    const size_t cols = static_cast<size_t>(shape.kv_heads * shape.head_dim);
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      std::vector<float> rows(2 * cols);
+      backend_.read_kv(cache, shape, slot, rows.data(), rows.data() + cols);
+      taken_.insert(taken_.end(), rows.begin(), rows.end());
+    }
   }
 
  private:
@@ -139,18 +160,11 @@ class Bench {
     backend_.upload(narrow.data(), t);
   }
 
-  Tensor cache_rows(int64_t cols) {
-    const Tensor t = keep(backend_.allocate(slots_, cols, backend_.kv_type()));
-    std::vector<float> values(static_cast<size_t>(t.size()));
-    for (float& v : values) v = to_float(to_bf16(normal()));
-    upload(values, t);
-    return t;
-  }
-
   Backend& backend_;
   std::mt19937 random_;
   std::normal_distribution<float> normal_;
   std::deque<OwnedTensor> owned_;
+  std::deque<OwnedKv> caches_;
   std::deque<std::vector<bf16>> weights_;
   std::vector<float> taken_;
   int64_t slots_ = 0;
@@ -407,7 +421,7 @@ void add_moe(Cases& cases) {
     for (int64_t rows : {1, 6, 40}) {
       add(cases, "experts", fmt::format("{}_rows_{}", rows, layout == ExpertLayout::kOutIn ? "out_in" : "in_out"), 5e-6,
           [=](Bench& b, Body) {
-            const int64_t h = 56, im = 24, k = 2;
+            const int64_t h = 56, im = 32, k = 2;
             const bool turned = layout == ExpertLayout::kInOut;
             std::vector<std::vector<HostTensor>> up, down;
             for (int e = 0; e < 5; ++e) {
@@ -415,8 +429,8 @@ void add_moe(Cases& cases) {
                   {b.weight(turned ? std::vector<int64_t>{h, 2 * im} : std::vector<int64_t>{2 * im, h}, 0.15f)});
               down.push_back({b.weight(turned ? std::vector<int64_t>{im, h} : std::vector<int64_t>{h, im}, 0.2f)});
             }
-            const auto up_linear = b.backend().place_experts(up, layout, {});
-            const auto down_linear = b.backend().place_experts(down, layout, {});
+            const auto up_linear = b.backend().place_experts(up, layout, {0, "gate_up"});
+            const auto down_linear = b.backend().place_experts(down, layout, {0, "mlp_down"});
             std::vector<int32_t> ids;
             std::vector<float> weights;
             for (int64_t i = 0; i < rows * k; ++i) {
@@ -453,7 +467,7 @@ void add_fused(Cases& cases) {
     add(
         cases, "gate_up", fmt::format("{}x304x160", rows), 3e-6,
         [=](Bench& b, Body body) {
-          const auto w = b.linear({304, 304}, 160, false);
+          const auto w = b.linear({304, 304}, 160, false, {0, "gate_up"});
           const Tensor x = b.activations(rows, 160), y = b.poisoned(rows, 304), scratch = b.poisoned(rows, 608);
           if (body == Body::kOwn) {
             b.ops().gate_up(*w, x, scratch, y);
@@ -495,8 +509,7 @@ void add_fused(Cases& cases) {
             b.ops().Ops::norm_rope_append(qkv, q_norm, k_norm, cos_sin, step, shape, cache);
           }
           b.take(qkv.slice_cols(0, 3 * 128));
-          b.take(cache.k);
-          b.take(cache.v);
+          b.take(cache, shape);
         },
         true);
   }

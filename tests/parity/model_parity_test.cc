@@ -188,7 +188,7 @@ std::unique_ptr<Backend> make_backend(const std::string& name) {
 TEST_P(Chunks, SameCacheAndLogitsAtAnyChunkSize) {
   const auto& [backend, set, name] = GetParam();
   const Golden golden(set, name);
-  std::vector<std::vector<char>> reference_rows;
+  std::vector<std::vector<float>> reference_rows;
   std::vector<float> reference_logits;
   for (const int64_t chunk : {int64_t{1} << 20, int64_t{1}, int64_t{7}, int64_t{64}}) {
     Rig rig(set, make_backend(backend), kMaxRows);
@@ -196,11 +196,13 @@ TEST_P(Chunks, SameCacheAndLogitsAtAnyChunkSize) {
     const int64_t n = static_cast<int64_t>(prompt.ids.size());
     for (int64_t begin = 0; begin < n; begin += chunk) rig.extend(prompt, begin, std::min(n, begin + chunk), false);
     const auto logits = rig.read(rig.runner().logits());
-    std::vector<std::vector<char>> rows;
+    const AttentionShape& shape = rig.decoder().shape();
+    const size_t width = static_cast<size_t>(shape.kv_heads * shape.head_dim);
+    std::vector<std::vector<float>> rows;
     for (size_t layer = 0; layer < static_cast<size_t>(rig.config().text.num_layers); ++layer) {
-      for (const Tensor& t : {rig.decoder().cache(layer).k, rig.decoder().cache(layer).v}) {
-        rows.emplace_back(static_cast<size_t>(n * t.cols) * size_of(t.dtype));
-        rig.backend().download(t.slice_rows(0, n), rows.back().data());
+      for (int64_t slot = 0; slot < n; ++slot) {
+        rows.emplace_back(2 * width);
+        rig.backend().read_kv(rig.decoder().cache(layer), shape, slot, rows.back().data(), rows.back().data() + width);
       }
     }
     if (reference_rows.empty()) {

@@ -1,0 +1,4 @@
+// PNG pictures.
+// Covers: src/files/png.cc
+// SPDX-License-Identifier: Apache-2.0
+#include "picture_target.h"
