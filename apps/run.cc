@@ -217,6 +217,7 @@ void benchmark(Engine& engine, const RunOptions& o, Request request) {
   std::vector<double> first, prefill, whole;
   double best = 0;
   for (int i = 0; i < kRuns; ++i) {
+    engine.reset();  // nothing may be remembered
     const Answer a = engine.generate(request);
     first.push_back(a.timings.first_token_ms);
     prefill.push_back(a.timings.vision_ms + a.timings.prefill_ms);

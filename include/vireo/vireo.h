@@ -32,9 +32,10 @@ struct Options {
   std::string weight_mode = "bf16";
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
   std::string kv_mode = "bf16";
-  int threads = 0;           // 0: every processor this process may use
-  std::string isa = "auto";  // instruction set of the CPU kernels
-  int prefill_chunk = 512;   // rows of one prefill step
+  int threads = 0;                        // 0: every processor this process may use
+  std::string isa = "auto";               // instruction set of the CPU kernels
+  int prefill_chunk = 512;                // rows of one prefill step
+  int64_t image_cache_bytes = 256 << 20;  // of encoded pictures to remember
 };
 
 // Throws Error(kUsage) naming the option, its value and the allowed set. Touches no file and no device.
@@ -74,12 +75,26 @@ struct Message {
   std::optional<std::string> reasoning;  // earlier thinking of an assistant message
 };
 
+// How tokens are chosen. Temperature 0: always the most likely one. The order is: penalties, temperature, top-k, top-p, min-p.
+struct Sampling {
+  double temperature = 0;
+  int top_k = 0;  // 0: no limit
+  double top_p = 1;
+  double min_p = 0;
+  double repetition_penalty = 1;  // over prompt and answer
+  double presence_penalty = 0;    // over the answer
+  double frequency_penalty = 0;   // over the answer
+  uint64_t seed = 0;              // the same seed gives the same answer
+};
+
 struct Request {
   std::vector<Message> messages;
   std::string tools;  // JSON array of function schemas; empty: none
   int max_new_tokens = 256;
   bool add_vision_id = false;  // "Picture 1: " before each picture
   bool ignore_eos = false;     // always generate max_new_tokens, for timing
+  Sampling sampling;
+  std::vector<std::string> stop;  // texts that end the answer and are not shown
 };
 
 // Chat messages from JSON: an array, or an object with `messages` (and perhaps `tools`), with Hugging Face parts
@@ -100,8 +115,9 @@ struct Answer {
   std::string text;             // cut at the end of the answer, special tokens not shown
   std::vector<int32_t> tokens;  // as generated, with the closing one
   int prompt_tokens = 0;
-  int image_tokens = 0;  // of prompt_tokens
-  int patches = 0;       // patches that went through the vision tower
+  int image_tokens = 0;   // of prompt_tokens
+  int cached_tokens = 0;  // of prompt_tokens: kept from the conversation before, not computed again
+  int patches = 0;        // patches that went through the vision tower
   int completion_tokens = 0;
   std::string finish_reason;       // stop, length, cancelled
   std::vector<std::string> notes;  // one line each for what the user should know, e.g. that pictures were made smaller
@@ -131,6 +147,12 @@ struct LatencyStats {
   double mean = 0, min = 0, max = 0, p50 = 0, p95 = 0;
 };
 
+// Pictures that were remembered, or had to be encoded, since the engine was loaded.
+struct ImageCacheStats {
+  int64_t hits = 0;
+  int64_t misses = 0;
+};
+
 struct PromptInfo {
   std::vector<int32_t> ids;
   std::vector<std::array<int32_t, 3>> positions;  // t, h, w
@@ -140,6 +162,8 @@ struct PromptInfo {
 
 // Called while weights are loaded, with bytes done and in all.
 using Progress = std::function<void(uint64_t done, uint64_t total)>;
+// Called during the slow parts of a request ("vision": blocks done, "prefill": tokens done).
+using OnStage = std::function<void(const char* stage, int64_t done, int64_t total)>;
 // Called with each piece of text as it is completed, always whole characters. Returning false stops the answer.
 using OnText = std::function<bool(std::string_view text)>;
 
@@ -150,8 +174,9 @@ class Engine {
   static std::unique_ptr<Engine> load(const Options& options, const Progress& progress = {});
   ~Engine();
 
-  // Greedy. Throws Error naming the request's fault; the engine stays usable.
-  Answer generate(const Request& request, const OnText& on_text = {});
+  // Throws Error naming the request's fault; the engine stays usable. A prompt that begins like the conversation before (its
+  // answer included) computes only what is new, and a picture that is remembered is not encoded again.
+  Answer generate(const Request& request, const OnText& on_text = {}, const OnStage& on_stage = {});
 
   // Step by step: a prompt, its prefill, then tokens of the caller's choice. The returned logits (vocab_size of them) are those of the
   // last row.
@@ -159,7 +184,7 @@ class Engine {
   PromptInfo set_prompt_text(const std::string& text, const std::string& system = "");
   std::vector<float> prefill();
   std::vector<float> decode_step(int32_t token);
-  // Forgets the conversation.
+  // Forgets the conversation and all pictures.
   void reset();
   // Runs every path once, so that the first request finds memory mapped and code warm.
   void warmup();
@@ -167,6 +192,7 @@ class Engine {
   GraphStats graph_stats() const;
   void clear_graphs();
   LatencyStats latency_stats() const;
+  ImageCacheStats image_cache_stats() const;
 
   // From any thread, and from a signal handler: ends the request that is running (else the next one) within a
   // fraction of a second.

@@ -7,7 +7,10 @@
 #include <cmath>
 
 #include "engine/model.h"
+#include "engine/options.h"
+#include "engine/sampler.h"
 #include "engine/session.h"
+#include "engine/stop_filter.h"
 #include "vireo/vireo.h"
 
 namespace vireo {
@@ -41,8 +44,8 @@ struct Engine::Impl {
         model(options, progress),
         prompts(model.files.config, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
                 prompt_limits()),
-        session({model.files.config, *model.backend, *model.tower, *model.decoder, *model.runner, options.prefill_chunk,
-                 [this] { check_cancelled(); }}) {
+        session({model.files.config, *model.backend, *model.tower, *model.decoder, *model.runner, images,
+                 options.prefill_chunk, [this] { check_cancelled(); }}) {
     model.backend->set_cancel(&cancelled);
   }
 
@@ -58,41 +61,46 @@ struct Engine::Impl {
     if (cancelled.exchange(false)) throw Error(ErrorKind::kCancelled, "the request was cancelled");
   }
 
-  // Starts the prompt afresh and returns its first token.
-  int32_t start(const Prompt& prompt, Timings* timings) {
-    session.truncate(0, 0);
+  // Computes what the cache does not hold of the prompt and returns its first token.
+  int32_t start(const Prompt& p, const OnStage& on_stage, Answer* answer) {
+    const int64_t kept = session.begin(p);
     const auto vision = Clock::now();
-    session.encode(prompt);
-    if (timings) timings->vision_ms = ms_since(vision);
+    session.encode(p, on_stage);
+    const double vision_ms = ms_since(vision);
     const auto prefill = Clock::now();
-    const int32_t id = session.extend(prompt, static_cast<int64_t>(prompt.ids.size()));
-    if (timings) timings->prefill_ms = ms_since(prefill);
+    const int32_t id = session.extend(p, on_stage);
+    if (answer) {
+      answer->cached_tokens = static_cast<int>(kept);
+      answer->timings.vision_ms = vision_ms;
+      answer->timings.prefill_ms = ms_since(prefill);
+    }
     return id;
   }
 
-  int32_t decode() {
+  int32_t decode(int32_t token) {
     const auto start = Clock::now();
-    const int32_t id = session.decode();
+    const int32_t id = session.decode(token);
     decode_ms.push_back(ms_since(start));
     return id;
   }
 
   // Runs the conversation again with every intermediate looked at, and throws what is known about the first bad one.
-  [[noreturn]] void fail_not_finite(const Prompt& prompt, const std::vector<int32_t>& generated) {
+  [[noreturn]] void fail_not_finite(const Prompt& p, const std::vector<int32_t>& generated) {
     std::string first;
     const Probe probe = [&](const std::string& name, Tensor t) {
       if (first.empty() && !is_finite(*model.backend, t)) first = name;
     };
-    session.truncate(0, 0);
-    session.encode(prompt, &probe);
+    session.reset();
+    session.begin(p);
+    session.encode(p, {}, &probe);
     model.decoder->set_probe(&probe);
-    session.extend(prompt, static_cast<int64_t>(prompt.ids.size()));
+    session.extend(p);
     for (size_t i = 0; i < generated.size() && first.empty(); ++i) {
       session.seat(generated[i]);
-      session.decode();
+      session.decode(generated[i]);
     }
     model.decoder->set_probe(nullptr);
-    session.truncate(0, 0);
+    session.reset();
     const std::string weight = find_bad_weight(model.files.checkpoint);
     throw Error(ErrorKind::kDevice, fmt::format("the logits are not finite; the first bad tensor is {}{}",
                                                 first.empty() ? "not found again" : first,
@@ -101,26 +109,38 @@ struct Engine::Impl {
                                                                      " holds NaN or infinity: download it again"));
   }
 
+  // The token after a step whose own choice (the argmax) was `id`.
+  int32_t choose(int32_t id, Sampler& sampler) {
+    if (id < 0 || sampler.is_greedy()) return id;
+    logits.resize(static_cast<size_t>(session.logits().cols));
+    model.backend->download(session.logits(), logits.data());
+    return sampler.choose(logits);
+  }
+
   bool is_eos(int32_t id) const {
     const auto& eos = model.files.config.eos_tokens;
     return std::find(eos.begin(), eos.end(), id) != eos.end();
   }
 
-  Answer answer(const Prompt& prompt, const Request& request, const OnText& on_text, Clock::time_point begin);
+  Answer answer(const Prompt& p, const Request& request, const OnText& on_text, const OnStage& on_stage,
+                Clock::time_point begin);
 
   const Options options;
   std::atomic<bool> cancelled{false};
   Model model;
   PromptBuilder prompts;
+  ImageCache images{static_cast<uint64_t>(options.image_cache_bytes)};
   Session session;
   Prompt prompt;  // of set_prompt
   bool prefilled = false;
   std::vector<int32_t> forced;  // tokens of decode_step since the prompt
   ModelInfo info;
   std::vector<double> decode_ms;
+  std::vector<float> logits;
 };
 
-Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnText& on_text, Clock::time_point begin) {
+Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnText& on_text, const OnStage& on_stage,
+                            Clock::time_point begin) {
   Answer a;
   a.prompt_tokens = static_cast<int>(p.ids.size());
   a.image_tokens = static_cast<int>(p.visual_rows.size());
@@ -129,29 +149,31 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
   a.timings.media_ms = ms_since(begin);
   a.finish_reason = "length";
   Detokenizer detokenizer(model.files.tokenizer, true);
+  StopFilter filter(request.stop);
+  Sampler sampler(request.sampling, model.files.tokenizer.size(), p.ids);
   const auto emit = [&](const std::string& text) {
     a.text += text;
     return text.empty() || !on_text || on_text(text);
   };
-  int32_t id = start(p, &a.timings);
+  int32_t id = choose(start(p, on_stage, &a), sampler);
   a.timings.first_token_ms = ms_since(begin);
   const auto decoding = Clock::now();
-  if (id >= 0) session.seat(id);
   for (;;) {
     if (id < 0) fail_not_finite(p, a.tokens);
     a.tokens.push_back(id);
-    if (!request.ignore_eos && is_eos(id)) {
-      a.finish_reason = "stop";
-      break;
-    }
-    if (!emit(detokenizer.push(id))) {
-      a.finish_reason = "cancelled";
+    const bool ended = !request.ignore_eos && is_eos(id);
+    const bool wanted = ended || emit(filter.push(detokenizer.push(id)));
+    if (ended || filter.stopped() || !wanted) {
+      a.finish_reason = wanted ? "stop" : "cancelled";
       break;
     }
     if (static_cast<int>(a.tokens.size()) >= request.max_new_tokens) break;
-    id = decode();
+    // A greedy choice is already where the next step looks for it.
+    if (a.tokens.size() == 1 || !sampler.is_greedy()) session.seat(id);
+    id = choose(decode(id), sampler);
   }
-  emit(detokenizer.flush());
+  emit(filter.push(detokenizer.flush()));
+  emit(filter.flush());
   a.timings.decode_ms = ms_since(decoding);
   a.completion_tokens = static_cast<int>(a.tokens.size());
   a.timings.total_ms = ms_since(begin);
@@ -179,14 +201,16 @@ std::unique_ptr<Engine> Engine::load(const Options& options, const Progress& pro
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-Answer Engine::generate(const Request& request, const OnText& on_text) {
+Answer Engine::generate(const Request& request, const OnText& on_text, const OnStage& on_stage) {
   const auto begin = Clock::now();
-  reset();
-  return impl_->answer(impl_->prompts.build(request), request, on_text, begin);
+  impl_->prompt = {};
+  impl_->prefilled = false;
+  validate(request.sampling);
+  return impl_->answer(impl_->prompts.build(request), request, on_text, on_stage, begin);
 }
 
 PromptInfo Engine::set_prompt(const Request& request) {
-  reset();
+  impl_->prefilled = false;
   impl_->prompt = impl_->prompts.build(request);
   const Prompt& p = impl_->prompt;
   return {p.ids, p.positions, static_cast<int>(p.visual_rows.size()), static_cast<int>(p.patches)};
@@ -213,7 +237,8 @@ std::vector<float> Engine::prefill() {
   Impl& i = *impl_;
   if (i.prompt.ids.empty()) throw Error(ErrorKind::kUsage, "prefill needs a prompt: call set_prompt first");
   i.forced.clear();
-  if (i.start(i.prompt, nullptr) < 0) i.fail_not_finite(i.prompt, {});
+  i.session.reset();
+  if (i.start(i.prompt, {}, nullptr) < 0) i.fail_not_finite(i.prompt, {});
   i.prefilled = true;
   return host_logits(*i.model.backend, i.session.logits());
 }
@@ -230,12 +255,13 @@ std::vector<float> Engine::decode_step(int32_t token) {
   }
   i.session.seat(token);
   i.forced.push_back(token);
-  if (i.decode() < 0) i.fail_not_finite(i.prompt, i.forced);
+  if (i.decode(token) < 0) i.fail_not_finite(i.prompt, i.forced);
   return host_logits(*i.model.backend, i.session.logits());
 }
 
 void Engine::reset() {
-  impl_->session.truncate(0, 0);
+  impl_->session.reset();
+  impl_->images.clear();
   impl_->prompt = {};
   impl_->prefilled = false;
   impl_->forced.clear();
@@ -268,6 +294,10 @@ LatencyStats Engine::latency_stats() const {
   s.p50 = ms[ms.size() / 2];
   s.p95 = ms[std::min(ms.size() - 1, ms.size() * 95 / 100)];
   return s;
+}
+
+ImageCacheStats Engine::image_cache_stats() const {
+  return {impl_->images.hits(), impl_->images.misses()};
 }
 
 void Engine::cancel() noexcept {

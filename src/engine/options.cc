@@ -72,6 +72,20 @@ void validate_layers(const Options& o, int64_t layers) {
   }
 }
 
+void validate(const Sampling& s) {
+  const auto check = [](const char* name, double value, double low, double high) {
+    if (value >= low && value <= high) return;  // false for NaN too
+    refuse(fmt::format("{} {} is out of range: use {} to {}", name, value, low, high));
+  };
+  check("temperature", s.temperature, 0, 100);
+  check("top_p", s.top_p, 0, 1);
+  check("min_p", s.min_p, 0, 1);
+  check("repetition_penalty", s.repetition_penalty, 0.01, 100);
+  check("presence_penalty", s.presence_penalty, -100, 100);
+  check("frequency_penalty", s.frequency_penalty, -100, 100);
+  if (s.top_k < 0) refuse(fmt::format("top_k {} is out of range: use 1 or more, or 0 for no limit", s.top_k));
+}
+
 void validate(const Options& o) {
   validate_device(o.device);
   if (o.max_seq < 2)

@@ -8,6 +8,8 @@
 
 #include "vireo/vireo.h"
 
+#include "vireo/vireo.h"
+
 namespace vireo {
 
 // Nothing for "auto" and "none". Throws Error(kUsage).
@@ -15,5 +17,8 @@ std::optional<int64_t> parse_max_pixels(const std::string& value);
 
 // Throws Error(kUsage) for an override, of those that passed validate, whose layer a model of `layers` layers does not have.
 void validate_layers(const Options& options, int64_t layers);
+
+// Throws Error(kUsage) naming the value and its range.
+void validate(const Sampling& sampling);
 
 }  // namespace vireo

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "engine/image_cache.h"
 #include "engine/options.h"
 
 namespace vireo {
@@ -105,6 +106,17 @@ void check_not_empty(const Request& request) {
   if (!last.tool_calls.empty()) return;
   throw Error(ErrorKind::kInput,
               fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", last.role));
+}
+
+std::vector<MediumSpan> spans_of(const Prompt& prompt, int merge_size) {
+  std::vector<MediumSpan> spans;
+  size_t row = 0;
+  for (const Patches& p : prompt.media) {
+    const size_t last = row + static_cast<size_t>(p.grid.tokens(merge_size)) - 1;
+    spans.push_back({media_key(p), prompt.visual_rows[row], prompt.visual_rows[last] + 1});
+    row = last + 1;
+  }
+  return spans;
 }
 
 }  // namespace
@@ -223,6 +235,7 @@ Prompt PromptBuilder::build(const Request& request) const {
     for (int64_t i = 0; i < int64_t{run.rows} * run.cols; ++i)
       prompt.visual_rows.push_back(static_cast<int32_t>(run.first + i));
   }
+  prompt.media_spans = spans_of(prompt, preprocessor_.image.merge_size);
   return prompt;
 }
 

@@ -13,12 +13,21 @@
 
 namespace vireo {
 
+// The tokens of one picture or clip (from its first to behind its last), and what it is: the hash of its patches.
+struct MediumSpan {
+  std::string key;
+  int64_t first_token = 0;
+  int64_t end_token = 0;
+  bool operator==(const MediumSpan&) const = default;
+};
+
 struct Prompt {
   std::vector<int32_t> ids;
   std::vector<Position> positions;
   int32_t next_position = 0;
-  std::vector<int32_t> visual_rows;  // token indices, ascending
-  std::vector<Patches> media;        // in order of appearance
+  std::vector<int32_t> visual_rows;     // token indices, ascending
+  std::vector<Patches> media;           // in order of appearance
+  std::vector<MediumSpan> media_spans;  // of each of media
   int64_t patches = 0;
   std::vector<std::string> notes;
 };

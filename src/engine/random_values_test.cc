@@ -1,8 +1,10 @@
+// The generator: that it is a function of seed, name and element, that it stays the same, and that it is normal.
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/random_values.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -42,7 +44,9 @@ TEST(RandomValues, SeedAndNameDecide) {
 
 TEST(RandomValues, BytesArePinned) {
   EXPECT_EQ(bits(values({1, "model.language_model.norm.weight", {1, 0.05}}, 0, 4)),
-            std::vector<uint16_t>({0, 0, 0, 0}));
+            std::vector<uint16_t>({16244, 16236, 16256, 16256}));
+  EXPECT_EQ(bits(values({1, "lm_head.weight", {}}, 0, 6)),
+            std::vector<uint16_t>({16353, 15918, 48612, 16076, 16277, 16110}));
 }
 
 TEST(RandomValues, AreNormal) {

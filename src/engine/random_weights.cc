@@ -79,16 +79,14 @@ double fan_in(const TensorShape& t) {
   return static_cast<double>(t.size()) / static_cast<double>(t.shape[0]);
 }
 
-// Linear layers keep the size of what they read. What they add to a stream is halved, so that many layers do not drown the
-// first.
+// Linear layers keep the size of what they read. What they add to the stream is larger than an embedding, so that a model
+// whose head is its embedding does not just repeat its last token.
 NormalDistribution distribution_of(const TensorShape& t) {
   if (has(t.name, "norm") && ends_with(t.name, ".weight")) return {1, 0.05};
   if (ends_with(t.name, ".bias")) return {0, 0.02};
   if (has(t.name, "embed_tokens")) return {0, 0.02};
   if (has(t.name, "pos_embed")) return {0, 0.1};
-  const bool into_stream =
-      has(t.name, "o_proj") || has(t.name, "down_proj") || has(t.name, "attn.proj") || has(t.name, "mlp.linear_fc2");
-  return {0, (into_stream ? 0.5 : 1.0) / std::sqrt(fan_in(t))};
+  return {0, 1 / std::sqrt(fan_in(t))};
 }
 
 struct Shard {

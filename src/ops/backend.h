@@ -46,6 +46,7 @@ class Backend {
   virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;
   virtual void upload(const void* host, Tensor tensor) = 0;  // dense host rows of tensor.cols
   virtual void download(Tensor tensor, void* host) = 0;      // waits for the work before it
+  virtual void copy(Tensor from, Tensor to) = 0;             // same shape and type, dense rows
 
   // Zeroed room for `slots` tokens (a multiple of kPageTokens).
   virtual OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) = 0;

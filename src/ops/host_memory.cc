@@ -36,6 +36,12 @@ void HostBackend::download(Tensor tensor, void* host) {
   }
 }
 
+void HostBackend::copy(Tensor from, Tensor to) {
+  CHECK(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype);
+  CHECK(from.stride == from.cols && to.stride == to.cols);
+  std::memcpy(to.data, from.data, static_cast<size_t>(from.size()) * size_of(from.dtype));
+}
+
 OwnedTensor HostBackend::place_vector(const HostTensor& vector) {
   CHECK(vector.dtype == DType::kBF16);
   OwnedTensor t = allocate(1, vector.size(), DType::kF32);

@@ -12,6 +12,7 @@ class HostBackend : public Backend {
   OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override;
   void upload(const void* host, Tensor tensor) override;
   void download(Tensor tensor, void* host) override;
+  void copy(Tensor from, Tensor to) override;
   OwnedTensor place_vector(const HostTensor& vector) override;
   OwnedTensor place_table(const HostTensor& table) override;
 };

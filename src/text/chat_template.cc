@@ -7,7 +7,7 @@
 #include "files/mapped_file.h"
 #include "files/quote.h"
 #include "text/chat_writer.h"
-#include "text/sha256.h"
+#include "base/sha256.h"
 #include "vireo/error.h"
 
 namespace vireo {

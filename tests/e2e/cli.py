@@ -74,7 +74,7 @@ class Cli(ProgramTest):
     def test_help_of_every_subcommand(self):
         top = vireo("--help")
         self.assertEqual(top.returncode, 0, top.stderr)
-        listed = re.search(r"subcommands:\n(.*)", top.stdout, re.DOTALL | re.IGNORECASE)
+        listed = re.search(r"subcommands:\n((?: .*\n)+)", top.stdout, re.IGNORECASE)
         self.assertIsNotNone(listed, top.stdout)
         names = re.findall(r"^ {1,4}([a-z][a-z0-9-]*)\b", listed.group(1), re.MULTILINE)
         self.assertTrue({"run", "inspect"} <= set(names), names)
@@ -227,6 +227,18 @@ class Cli(ProgramTest):
         self.assertEqual((from_gif["text"], from_gif["prompt_tokens"]),
                          (from_frames["text"], from_frames["prompt_tokens"]))
 
+    def test_frames_are_ordered_by_their_numbers(self):
+        frames = clips.moving_square(frames=4)
+        answers = []
+        for names in ("08", "09", "10", "11"), ("8", "9", "10", "11"):
+            folder = self.tmp / f"clip{names[0]}"
+            folder.mkdir()
+            for name, frame in zip(names, frames):
+                (folder / f"{name}.png").write_bytes(clips.frame_png(frame))
+            answers.append(self.answer("--video", folder, "--fps", 2, "--prompt", "Which way does the square move?"))
+        self.assertEqual(answers[0]["text"], answers[1]["text"])
+        self.assertIn("down", answers[0]["text"])
+
     def test_video_frames_in_messages(self):
         case, _, _ = self.frames()
         self.check_messages({"messages": case["messages"]}, case)
@@ -236,6 +248,76 @@ class Cli(ProgramTest):
         clip.mkdir()
         result = self.run_tiny("--video", clip, "--fps", 2, "--prompt", "Which way does it move?")
         self.assert_refused(result, 1, "clip")
+
+
+    # Limits of an answer.
+
+    def test_max_new_tokens_of_a_conversation_and_of_the_option(self):
+        requests = write_jsonl(self.tmp / "chats.jsonl", [dict(text_request(), max_new_tokens=1), text_request()])
+        own = json_lines(self.run_tiny("--messages", requests, "--json").stdout)
+        self.assertEqual([a["completion_tokens"] for a in own], [1, 3])
+        both = json_lines(self.run_tiny("--messages", requests, "--json", "--max-new-tokens", 2).stdout)
+        self.assertEqual([a["completion_tokens"] for a in both], [2, 2])
+
+    # What is refused before a model is loaded.
+
+    def test_options_that_would_be_ignored_are_refused(self):
+        self.assert_refused(self.run_tiny("--prompt", "Hi", "--fps", 2), 2, "--fps", "--video")
+        requests = write_jsonl(self.tmp / "chats.jsonl", [text_request()])
+        self.assert_refused(self.run_tiny("--messages", requests, "--prompt", "Hi"), 2, "--messages", "--prompt")
+        self.assert_refused(self.run_tiny("--messages", requests, "--benchmark", 4), 2, "--benchmark")
+
+    def test_frame_rates_that_are_none(self):
+        for fps in "0", "-1", "inf", "nan", "1e-9":
+            self.assert_refused(self.run_tiny("--prompt", "Hi", "--video", self.tmp, "--fps", fps), 2, "--fps")
+
+    def test_messages_that_are_a_folder_or_empty(self):
+        self.assert_refused(self.run_tiny("--messages", self.tmp), 1, self.tmp.name)
+        empty = self.tmp / "empty.jsonl"
+        empty.write_text("\n")
+        self.assert_refused(self.run_tiny("--messages", empty), 1, r"empty\.jsonl", "empty")
+
+    # Where output goes.
+
+    def test_a_full_disk_is_an_error(self):
+        for args in ["run", "--checkpoint", TINY, "--prompt", "Hi"], ["inspect", TINY], ["doctor"]:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run([str(BIN), *map(str, args)], stdout=full, stderr=subprocess.PIPE,
+                                        env=environment(), encoding="utf-8", timeout=60)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertRegex(result.stderr, "standard output")
+
+    def test_model_by_name_from_the_hub_cache(self):
+        snapshot = self.tmp / "models--Someone--Tiny/snapshots/abc"
+        snapshot.mkdir(parents=True)
+        for file in TINY.iterdir():
+            (snapshot / file.name).symlink_to(file)
+        refs = self.tmp / "models--Someone--Tiny/refs"
+        refs.mkdir()
+        (refs / "main").write_text("abc", encoding="utf-8")
+        result = vireo("run", "--checkpoint", "Someone/Tiny", "--prompt", "What is 15 + 36?",
+                       env=environment(HF_HUB_CACHE=str(self.tmp)))
+        self.assertEqual((result.returncode, result.stdout), (0, "51\n"), result.stderr)
+
+    # What inspect shows.
+
+    def test_inspect_tokenizes_text_as_text(self):
+        result = vireo("inspect", TINY, "--tokenize", "<|im_end|>", "--json")
+        tokens = json.loads(result.stdout)
+        self.assertEqual("".join(t["text"] for t in tokens), "<|im_end|>")
+        self.assertGreater(len(tokens), 1)
+
+    def test_inspect_measures_a_picture(self):
+        result = vireo("inspect", TINY, "--image", SCENE_0, "--json")
+        self.assertEqual(json.loads(result.stdout), {
+            "width": 322, "height": 166, "resized_width": 320, "resized_height": 160, "grid_thw": [1, 10, 20],
+            "patches": 200, "tokens": 50})
+
+    def test_pictures_made_smaller_are_told_in_one_line(self):
+        result = self.run_tiny("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-seq", 60,
+                               "--max-new-tokens", 12)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"\Anote: [^\n]*s000\.png is read at [^\n]*320x160[^\n]*max_seq 60[^\n]*\n\Z")
 
 
 if __name__ == "__main__":

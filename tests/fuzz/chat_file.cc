@@ -1,5 +1,5 @@
 // The files a chat template may come from, divided by NUL bytes.
-// Covers: src/text/chat_template.cc src/text/sha256.cc
+// Covers: src/text/chat_template.cc src/base/sha256.cc
 // SPDX-License-Identifier: Apache-2.0
 #include "fuzz_util.h"
 #include "text/chat_template.h"

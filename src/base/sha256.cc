@@ -1,6 +1,6 @@
 // See the header.
 // SPDX-License-Identifier: Apache-2.0
-#include "text/sha256.h"
+#include "base/sha256.h"
 
 #include <array>
 #include <bit>

@@ -1,6 +1,6 @@
 // The examples of FIPS 180-4, and lengths around the padding.
 // SPDX-License-Identifier: Apache-2.0
-#include "text/sha256.h"
+#include "base/sha256.h"
 
 #include <gtest/gtest.h>
 
