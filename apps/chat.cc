@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "conversation.h"
 #include "terminal.h"
 
 namespace vireo::app {
@@ -18,7 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHelp = R"(Type a question and press Return. More than one line: begin with """ and end with """, or end a line with \.
+constexpr const char* kHelp =
+    R"(Type a question and press Return. More than one line: begin with """ and end with """, or end a line with \.
   /image FILE          a picture for the next question; any number of times
   /video DIR|GIF [FPS] a clip for the next question
   /system TEXT         a system message; begins a new conversation
@@ -173,7 +175,8 @@ class Chat {
 
   void add_image(const std::string& path) {
     if (path.empty()) return print_error("/image needs a file");
-    if (!std::filesystem::is_regular_file(path)) return print_error(path + " is not a file: give the path of a picture");
+    if (!std::filesystem::is_regular_file(path))
+      return print_error(path + " is not a file: give the path of a picture");
     pending_.push_back({.kind = Part::Kind::kImage, .image = {.path = path}});
     say(fmt::format("{} goes with the next question", path));
   }
@@ -274,7 +277,8 @@ int chat(const ChatOptions& o) {
   signals.watch(engine.get());
   Chat conversation(o, *engine, signals);
   Lines lines;
-  if (stderr_is_terminal()) std::fprintf(stderr, "%s\n", dim(engine->info().device + "; /help lists the commands").c_str());
+  if (stderr_is_terminal())
+    std::fprintf(stderr, "%s\n", dim(engine->info().device + "; /help lists the commands").c_str());
   for (;;) {
     signals.idle(true);
     const auto question = read_question(lines);
@@ -292,7 +296,8 @@ void add_chat(CLI::App& app, Action& action) {
   auto o = std::make_shared<ChatOptions>();
   CLI::App* c = app.add_subcommand("chat", "a conversation in the terminal");
   c->add_option("--system", o->system, "a system message");
-  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")->capture_default_str();
+  c->add_option("-n,--max-new-tokens,--max-tokens", o->max_new_tokens, "longest answer, in tokens")
+      ->capture_default_str();
   c->add_flag("--stats", o->stats, "sizes and times after each answer");
   add_sampling_options(*c, o->sampling, o->stop);
   add_engine_options(*c, o->engine);

@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kFooter = R"(Examples:
   vireo run --checkpoint models/tiny --image photo.jpg --prompt "Describe this image."
   vireo run --checkpoint Qwen/Qwen3-VL-2B-Instruct --prompt "Hello" --stats
+  vireo chat --checkpoint models/tiny
   vireo inspect models/tiny
   vireo doctor
 
@@ -26,6 +27,7 @@ int parse_and_run(int argc, char** argv) {
   app.set_version_flag("--version", std::string("vireo ") + vireo::version());
   vireo::app::Action action;
   vireo::app::add_run(app, action);
+  vireo::app::add_chat(app, action);
   vireo::app::add_inspect(app, action);
   vireo::app::add_doctor(app, action);
   vireo::app::add_random_checkpoint(app, action);

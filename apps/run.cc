@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "commands.h"
+#include "conversation.h"
 #include "terminal.h"
 
 namespace vireo::app {
@@ -26,6 +27,8 @@ struct RunOptions {
   bool json = false;
   bool stats = false;
   bool has_prompt = false;
+  Sampling sampling;
+  std::vector<std::string> stop;
 };
 
 bool is_lines(const RunOptions& o) {
@@ -52,66 +55,16 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-// By name, but numbers in it by value: frame2 before frame10.
-bool natural_less(const std::string& a, const std::string& b) {
-  const auto digit = [](const std::string& s, size_t i) { return i < s.size() && s[i] >= '0' && s[i] <= '9'; };
-  const auto number = [&](const std::string& s, size_t& i) {
-    while (digit(s, i) && s[i] == '0') ++i;
-    const size_t begin = i;
-    while (digit(s, i)) ++i;
-    return s.substr(begin, i - begin);
-  };
-  size_t i = 0, j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (digit(a, i) && digit(b, j)) {
-      const std::string x = number(a, i), y = number(b, j);
-      if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
-    } else if (a[i] != b[j]) {
-      return a[i] < b[j];
-    } else {
-      ++i, ++j;
-    }
-  }
-  return a.size() - i != b.size() - j ? a.size() - i < b.size() - j : a < b;
-}
-
-// The picture files of a folder in the order of their names.
-std::vector<Picture> frames_in(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().filename().string()[0] != '.') paths.push_back(entry.path());
-  }
-  std::sort(paths.begin(), paths.end(),
-            [](const auto& a, const auto& b) { return natural_less(a.string(), b.string()); });
-  if (paths.empty())
-    throw Error(ErrorKind::kInput, fmt::format("--video {} is an empty folder: put the frames there", folder.string()));
-  std::vector<Picture> frames;
-  for (const auto& path : paths) frames.push_back({.path = path});
-  return frames;
-}
-
-Part video_part(const RunOptions& o) {
-  Part part{.kind = Part::Kind::kVideo};
-  part.video.fps = o.fps.value_or(0);
-  if (std::filesystem::is_directory(o.video)) {
-    if (!o.fps)
-      wrong_usage(fmt::format("--video {} needs --fps, the frames per second of the folder's pictures", o.video));
-    part.video.frames = frames_in(o.video);
-  } else {
-    part.video.gif = Picture{.path = o.video};
-    part.video.sample = true;
-  }
-  return part;
-}
-
 Request request_of(const RunOptions& o) {
   Request request;
   if (o.max_new_tokens) request.max_new_tokens = *o.max_new_tokens;
+  request.sampling = o.sampling;
+  request.stop = o.stop;
   if (!o.system.empty()) request.messages.push_back({.role = "system", .content = {{.text = o.system}}});
   Message user{.role = "user"};
   for (const std::string& image : o.images)
     user.content.push_back({.kind = Part::Kind::kImage, .image = {.path = image}});
-  if (!o.video.empty()) user.content.push_back(video_part(o));
+  if (!o.video.empty()) user.content.push_back(video_part(o.video, o.fps.value_or(0), "--video"));
   user.content.push_back({.text = o.prompt});
   request.messages.push_back(std::move(user));
   return request;
@@ -121,6 +74,8 @@ Request request_of(const RunOptions& o) {
 Request parse_conversation(const RunOptions& o, std::string_view json) {
   Request request = parse_messages(json, std::filesystem::absolute(o.messages).parent_path());
   if (o.max_new_tokens) request.max_new_tokens = *o.max_new_tokens;
+  request.sampling = o.sampling;
+  request.stop = o.stop;
   return request;
 }
 
@@ -142,26 +97,12 @@ Json answer_json(const Answer& a) {
   Json j = {{"text", a.text},
             {"prompt_tokens", a.prompt_tokens},
             {"image_tokens", a.image_tokens},
+            {"cached_tokens", a.cached_tokens},
             {"completion_tokens", a.completion_tokens},
             {"finish_reason", a.finish_reason},
             {"timings", timings_json(a)}};
   if (!a.notes.empty()) j["notes"] = a.notes;
   return j;
-}
-
-void print_stats(const Engine& engine, const Answer& a) {
-  const Timings& t = a.timings;
-  const int steps = a.completion_tokens - 1;
-  std::string text =
-      fmt::format("{}, {} weights {:.0f} MB, loaded in {:.0f} ms\n", engine.info().model_type, engine.info().device,
-                  static_cast<double>(engine.info().weight_bytes) / 1e6, engine.info().load_ms);
-  text += fmt::format("prompt   {} tokens, {} of them of pictures ({} patches)\n", a.prompt_tokens, a.image_tokens,
-                      a.patches);
-  text += fmt::format("pictures {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, first token after {:.1f} ms\n",
-                      t.media_ms, t.vision_ms, t.prefill_ms, t.first_token_ms);
-  text += fmt::format("decode   {} tokens in {:.1f} ms", a.completion_tokens, t.decode_ms);
-  if (steps > 0 && t.decode_ms > 0) text += fmt::format(" ({:.1f} tokens/s)", steps * 1000.0 / t.decode_ms);
-  std::fprintf(stderr, "%s\n", dim(text + ", finished by " + a.finish_reason).c_str());
 }
 
 void print_json(const Json& j) {
@@ -170,10 +111,16 @@ void print_json(const Json& j) {
 
 void answer_one(Engine& engine, const RunOptions& o, const Request& request) {
   const bool stream = !o.json;
-  const Answer a = engine.generate(request, [&](std::string_view text) {
-    if (stream) std::cout << text << std::flush;
-    return true;
-  });
+  StageLine stage;
+  const Answer a = engine.generate(
+      request,
+      [&](std::string_view text) {
+        stage.clear();
+        if (stream) std::cout << text << std::flush;
+        return true;
+      },
+      [&](const char* name, int64_t done, int64_t total) { stage.show(name, done, total); });
+  stage.clear();
   if (stream) std::cout << std::endl;
   for (const std::string& note : a.notes) print_note(note);
   if (o.json) print_json(answer_json(a));
@@ -275,11 +222,7 @@ int run(RunOptions& o) {
   SignalGuard signals;
   std::string messages_text;
   if (!o.messages.empty()) messages_text = read_text(o.messages);
-  std::unique_ptr<Engine> engine;
-  {
-    ProgressLine progress("loading");
-    engine = Engine::load(o.engine, [&](uint64_t done, uint64_t total) { progress.show(done, total); });
-  }
+  const auto engine = load_with_progress(o.engine);
   signals.watch(engine.get());
   try {
     if (is_lines(o)) return answer_lines(*engine, o, messages_text, signals);
@@ -318,6 +261,7 @@ void add_run(CLI::App& app, Action& action) {
   c->add_flag("--stats", o->stats, "sizes and times on stderr");
   c->add_option("--benchmark", o->benchmark, "time N forced tokens, cold and warm, instead of answering")
       ->type_name("N");
+  add_sampling_options(*c, o->sampling, o->stop);
   add_engine_options(*c, o->engine);
   c->callback([o, &action] { action = [o] { return run(*o); }; });
 }

@@ -129,6 +129,14 @@ SignalGuard::~SignalGuard() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
+void SignalGuard::idle(bool waiting) {
+  std::signal(SIGINT, waiting ? SIG_IGN : on_signal);
+}
+
+void SignalGuard::forget() {
+  g_signal = 0;
+}
+
 void SignalGuard::watch(Engine* engine) {
   g_engine = engine;
 }

@@ -52,6 +52,10 @@ class SignalGuard {
   SignalGuard();
   ~SignalGuard();
   void watch(Engine* engine);
+  // While the program waits for its user, SIGINT does not end it but is for the line editor.
+  void idle(bool waiting);
+  // A signal that has done its work.
+  void forget();
   // 130 or 143 after a signal, else 0.
   int exit_code() const;
 };

@@ -25,6 +25,7 @@ vireo_library(png png.h png z)
 vireo_library(webp webp/decode.h webpdemux webp)
 vireo_library(gif gif_lib.h gif)
 vireo_library(utf8proc utf8proc.h utf8proc)
+vireo_library(edit editline/readline.h edit tinfo bsd md)
 
 add_library(vireo_3rd_fmt INTERFACE)
 target_include_directories(vireo_3rd_fmt SYSTEM INTERFACE ${FMT_INCLUDE})

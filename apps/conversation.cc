@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace vireo::app {
+namespace {
+
+// By name, but numbers in it by value: frame2 before frame10.
+bool natural_less(const std::string& a, const std::string& b) {
+  const auto digit = [](const std::string& s, size_t i) { return i < s.size() && s[i] >= '0' && s[i] <= '9'; };
+  const auto number = [&](const std::string& s, size_t& i) {
+    while (digit(s, i) && s[i] == '0') ++i;
+    const size_t begin = i;
+    while (digit(s, i)) ++i;
+    return s.substr(begin, i - begin);
+  };
+  size_t i = 0, j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (digit(a, i) && digit(b, j)) {
+      const std::string x = number(a, i), y = number(b, j);
+      if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+    } else if (a[i] != b[j]) {
+      return a[i] < b[j];
+    } else {
+      ++i, ++j;
+    }
+  }
+  return a.size() - i != b.size() - j ? a.size() - i < b.size() - j : a < b;
+}
+
+// The picture files of a folder in the order of their names.
+std::vector<Picture> frames_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (entry.is_regular_file() && entry.path().filename().string()[0] != '.') paths.push_back(entry.path());
+  }
+  std::sort(paths.begin(), paths.end(),
+            [](const auto& a, const auto& b) { return natural_less(a.string(), b.string()); });
+  if (paths.empty())
+    throw Error(ErrorKind::kInput, fmt::format("{} is an empty folder: put the frames there", folder.string()));
+  std::vector<Picture> frames;
+  for (const auto& path : paths) frames.push_back({.path = path});
+  return frames;
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> load_with_progress(const Options& options) {
+  ProgressLine progress("loading");
+  return Engine::load(options, [&](uint64_t done, uint64_t total) { progress.show(done, total); });
+}
+
+Part video_part(const std::string& path, double fps, const std::string& option) {
+  Part part{.kind = Part::Kind::kVideo};
+  part.video.fps = fps;
+  if (std::filesystem::is_directory(path)) {
+    if (fps <= 0) {
+      throw Error(ErrorKind::kUsage, fmt::format("{} {} is a folder: give the frames per second of its pictures{}",
+                                                 option, path, option == "--video" ? " with --fps" : " after it"));
+    }
+    part.video.frames = frames_in(path);
+  } else {
+    part.video.gif = Picture{.path = path};
+    part.video.sample = true;
+  }
+  return part;
+}
+
+void add_sampling_options(CLI::App& command, Sampling& s, std::vector<std::string>& stop) {
+  const std::string group = "Sampling";
+  command.add_option("--temp,--temperature", s.temperature, "0: always the most likely token")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-k", s.top_k, "only the K most likely tokens; 0: no limit")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--top-p", s.top_p, "the fewest most likely tokens that reach this probability")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--min-p", s.min_p, "none below this share of the most likely one")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--repetition-penalty,--repeat-penalty", s.repetition_penalty, "over prompt and answer; 1: none")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--presence-penalty", s.presence_penalty, "over the answer")->capture_default_str()->group(group);
+  command.add_option("--frequency-penalty", s.frequency_penalty, "over the answer")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--seed", s.seed, "the same seed gives the same answer")->capture_default_str()->group(group);
+  command.add_option("--stop", stop, "a text that ends the answer and is not shown; any number of times")
+      ->type_name("TEXT")
+      ->allow_extra_args(false)
+      ->group(group);
+}
+
+void StageLine::show(const std::string& stage, int64_t done, int64_t total) {
+  if (stage != stage_ || !line_) {
+    line_.reset();
+    line_ = std::make_unique<ProgressLine>(stage);
+    stage_ = stage;
+  }
+  line_->show(static_cast<uint64_t>(done), static_cast<uint64_t>(total));
+}
+
+void print_stats(const Engine& engine, const Answer& a) {
+  const Timings& t = a.timings;
+  const int steps = a.completion_tokens - 1;
+  std::string text =
+      fmt::format("{}, {} weights {:.0f} MB, loaded in {:.0f} ms\n", engine.info().model_type, engine.info().device,
+                  static_cast<double>(engine.info().weight_bytes) / 1e6, engine.info().load_ms);
+  text += fmt::format("prompt   {} tokens, {} of them of pictures ({} patches), {} kept from before\n", a.prompt_tokens,
+                      a.image_tokens, a.patches, a.cached_tokens);
+  text += fmt::format("pictures {:.1f} ms, vision {:.1f} ms, prefill {:.1f} ms, first token after {:.1f} ms\n",
+                      t.media_ms, t.vision_ms, t.prefill_ms, t.first_token_ms);
+  text += fmt::format("decode   {} tokens in {:.1f} ms", a.completion_tokens, t.decode_ms);
+  if (steps > 0 && t.decode_ms > 0) text += fmt::format(" ({:.1f} tokens/s)", steps * 1000.0 / t.decode_ms);
+  std::fprintf(stderr, "%s\n", dim(text + ", finished by " + a.finish_reason).c_str());
+}
+
+}  // namespace vireo::app
