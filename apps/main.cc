@@ -19,6 +19,14 @@ constexpr const char* kFooter = R"(Examples:
 
 Exit codes: 0 done; 1 the input or the run failed; 2 wrong usage or a refused option value; 130 and 143 on signals.)";
 
+// CLI11 says "Could not convert: --max-seq = 99999999999".
+std::string sentence_of(const CLI::ParseError& e) {
+  const std::string text = e.what(), prefix = "Could not convert: ";
+  const bool value = text.rfind(prefix, 0) == 0;
+  return (value ? text.substr(prefix.size()) + " is not a number that this option takes" : text) +
+         " (see vireo --help)";
+}
+
 int parse_and_run(int argc, char** argv) {
   CLI::App app{"Vireo runs Qwen3-VL vision-language models from their stock checkpoints."};
   app.name("vireo");
@@ -29,6 +37,7 @@ int parse_and_run(int argc, char** argv) {
   vireo::app::add_run(app, action);
   vireo::app::add_chat(app, action);
   vireo::app::add_inspect(app, action);
+  vireo::app::add_bench(app, action);
   vireo::app::add_doctor(app, action);
   vireo::app::add_random_checkpoint(app, action);
   vireo::app::add_completion(app, action);
@@ -42,7 +51,7 @@ int parse_and_run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    vireo::app::print_error(std::string(e.what()) + " (see vireo --help)");
+    vireo::app::print_error(sentence_of(e));
     return vireo::app::kWrongUsage;
   }
   return action();

@@ -81,4 +81,33 @@ struct Finding {
 // What this build has, what this machine is, what would be used, and what is missing.
 std::vector<Finding> doctor();
 
+struct BenchOptions {
+  Options engine;
+  int width = 864;  // of the picture
+  int height = 288;
+  int decode_steps = 32;
+  int rounds = 5;
+};
+
+// A measured value: the median of the rounds, the least and the largest, and what share it is of `of` (empty: of nothing).
+struct BenchFigure {
+  std::string name;
+  std::string unit;
+  double median = 0, least = 0, most = 0;
+  std::string of;
+  double share = 0;
+};
+
+struct BenchReport {
+  std::string device;
+  std::string model;
+  int patches = 0;
+  int prompt_tokens = 0;
+  std::vector<BenchFigure> figures;
+};
+
+// Loads the checkpoint and times its parts on a made-up picture and prompt; every decode step is forced. The denominators
+// (read rate, product rate) are measured between the rounds.
+BenchReport bench(const BenchOptions& options, const OnStage& on_stage = {});
+
 }  // namespace vireo

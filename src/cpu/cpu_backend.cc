@@ -2,11 +2,32 @@
 #include "cpu/cpu_backend.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstring>
 
 #include "cpu/cpu_ops.h"
 #include "ops/host_memory.h"
 
 namespace vireo {
+namespace cpu {
+namespace {
+
+// Of `runs` runs, after one that does not count.
+template <typename F>
+double median_seconds(int runs, F run) {
+  std::vector<double> seconds;
+  for (int i = 0; i <= runs; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    run();
+    if (i > 0) seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + runs / 2, seconds.end());
+  return seconds[static_cast<size_t>(runs / 2)];
+}
+
+}  // namespace
+}  // namespace cpu
+
 namespace {
 
 class CpuBackend : public HostBackend {
@@ -38,6 +59,30 @@ class CpuBackend : public HostBackend {
 
   void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
     ops_.read_row(cache, shape, slot, k, v);
+  }
+
+  double measure_read_rate() override {
+    constexpr int64_t kBytes = int64_t{1} << 30, kItem = int64_t{4} << 20;
+    cpu::HugeMemory memory;
+    char* data = static_cast<char*>(memory.take(kBytes));
+    std::vector<uint32_t> sums(kBytes / kItem);
+    pool_.run(kBytes / kItem, [&](int64_t i, int) { std::memset(data + i * kItem, 1, kItem); });
+    return kBytes / cpu::median_seconds(7, [&] {
+             pool_.run(kBytes / kItem, [&](int64_t i, int) {
+               sums[static_cast<size_t>(i)] = kernels_.read_sum(data + i * kItem, kItem);
+             });
+           });
+  }
+
+  double measure_product_rate() override {
+    constexpr int64_t kRows = 256, kOut = 6144, kIn = 2048;
+    const std::vector<bf16> weights(kOut * kIn, to_bf16(0.01f));
+    cpu::HugeMemory memory;
+    const auto w = cpu::pack(*make_host_linear({{"w", DType::kBF16, {kOut, kIn}, weights.data()}}, {}), {}, kernels_,
+                             pool_, memory);
+    const OwnedTensor x = allocate(kRows, kIn, DType::kF32), y = allocate(kRows, kOut, DType::kF32);
+    std::fill_n(x.view.row<float>(0), x.view.size(), 1.0f);
+    return 2.0 * kRows * kOut * kIn / cpu::median_seconds(7, [&] { ops_.linear(*w, x.view, y.view); });
   }
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,

@@ -14,6 +14,8 @@ std::vector<const Kernels*> usable_kernels() {
   if (avx512 && __builtin_cpu_supports("avx512bf16")) sets.push_back(&avx512_bf16_kernels());
   if (avx512) sets.push_back(&avx512_kernels());
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2_kernels());
+#elif defined(__aarch64__)
+  sets.push_back(&neon_kernels());
 #endif
   sets.push_back(&portable_kernels());
   return sets;

@@ -61,12 +61,15 @@ struct Kernels {
   void (*add)(const float* x, int64_t n, float* inout);
   void (*to_bf16)(const float* x, int64_t n, bf16* out);
   void (*from_bf16)(const bf16* x, int64_t n, float* out);
+  // Reads memory as fast as it can, in four streams; the sum only makes sure that it did.
+  uint32_t (*read_sum)(const void* data, int64_t bytes);
 };
 
 const Kernels& portable_kernels();
 const Kernels& avx2_kernels();         // only on processors with AVX2 and FMA
 const Kernels& avx512_kernels();       // only on processors with AVX-512 F, BW, VL and DQ
 const Kernels& avx512_bf16_kernels();  // and BF16
+const Kernels& neon_kernels();         // any aarch64
 
 // The sets that this build has and this processor can run, best first.
 std::vector<const Kernels*> usable_kernels();

@@ -93,13 +93,16 @@ struct Engine::Impl {
     session.reset();
     session.begin(p);
     session.encode(p, {}, &probe);
+    struct ProbeScope {
+      Decoder& decoder;
+      ~ProbeScope() { decoder.set_probe(nullptr); }
+    } scope{*model.decoder};
     model.decoder->set_probe(&probe);
     session.extend(p);
     for (size_t i = 0; i < generated.size() && first.empty(); ++i) {
       session.seat(generated[i]);
       session.decode(generated[i]);
     }
-    model.decoder->set_probe(nullptr);
     session.reset();
     const std::string weight = find_bad_weight(model.files.checkpoint);
     throw Error(ErrorKind::kDevice, fmt::format("the logits are not finite; the first bad tensor is {}{}",
@@ -172,8 +175,7 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
     if (a.tokens.size() == 1 || !sampler.is_greedy()) session.seat(id);
     id = choose(decode(id), sampler);
   }
-  emit(filter.push(detokenizer.flush()));
-  emit(filter.flush());
+  if (a.finish_reason != "cancelled") emit(filter.push(detokenizer.flush()) + filter.flush());
   a.timings.decode_ms = ms_since(decoding);
   a.completion_tokens = static_cast<int>(a.tokens.size());
   a.timings.total_ms = ms_since(begin);

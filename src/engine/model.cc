@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "engine/backends.h"
+#include "engine/options.h"
 #include "files/hub.h"
 
 namespace vireo {
@@ -86,6 +87,7 @@ uint64_t check_memory(const ModelFiles& files, DType kv_type, int max_seq) {
 
 Model::Model(const Options& options, const Progress& progress)
     : files(open_model(options.checkpoint, options.hub_cache)) {
+  validate_layers(options, files.config.text.num_layers);
   backend = make_backend(options);
   check_memory(files, backend->kv_type(), options.max_seq);
   if (options.max_seq > files.config.text.max_position_embeddings) {

@@ -65,6 +65,11 @@ class Backend {
   // A BF16 matrix as it is.
   virtual OwnedTensor place_table(const HostTensor& table) = 0;
 
+  // What this device does when it does nothing else, measured now: bytes read a second, and operations a second of a product of
+  // 256 rows with a [6144, 2048] matrix. The denominators of benchmarks; 0 where it makes no sense.
+  virtual double measure_read_rate() { return 0; }
+  virtual double measure_product_rate() { return 0; }
+
   // Looks at the flag between work items and makes what is left of an op do nothing once it is set; the caller then
   // abandons the step. Null: never.
   virtual void set_cancel(const std::atomic<bool>* flag) = 0;

@@ -3,6 +3,9 @@
 // Covers: src/engine/messages.cc src/engine/base64.cc src/engine/prompt.cc
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/prompt.h"
+
+#include <algorithm>
+
 #include "fuzz_util.h"
 #include "vireo/vireo.h"
 
@@ -10,8 +13,8 @@ using namespace vireo;
 
 namespace {
 
-constexpr int kSide = 32;
-constexpr int64_t kMaxPixels = 1 << 16;
+constexpr int kSide = 256;
+constexpr int64_t kMaxPixels = 1 << 17;
 
 struct Tiny {
   std::filesystem::path folder = VIREO_SOURCE_DIR "/models/tiny";
@@ -49,10 +52,21 @@ void check_prompt(const Prompt& prompt, const ModelConfig& config) {
   }
 }
 
+// With room for every picture, and with so little that they are made smaller.
+void try_prompt(const Request& request, ChatTemplate::Style style) {
+  static const Tiny tiny;
+  const ChatTemplate chat(style);
+  for (const int64_t max_seq : {2048, 192}) {
+    Request small = request;
+    small.max_new_tokens = std::min(request.max_new_tokens, 16);
+    const PromptBuilder builder(tiny.config, tiny.tokenizer, chat, tiny.preprocessor, {.max_seq = max_seq});
+    fuzz::accepts([&] { check_prompt(builder.build(small), tiny.config); });
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  static const Tiny tiny;
   Request request;
   if (!fuzz::accepts([&] { request = parse_messages(fuzz::as_text(data, size), "folder"); })) return 0;
   for (Message& message : request.messages) {
@@ -61,10 +75,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (part.kind == Part::Kind::kVideo) make_small(part.video);
     }
   }
-  for (const auto style : {ChatTemplate::Style::kInstruct, ChatTemplate::Style::kThinking}) {
-    const ChatTemplate chat(style);
-    const PromptBuilder builder(tiny.config, tiny.tokenizer, chat, tiny.preprocessor, {.max_seq = 2048});
-    fuzz::accepts([&] { check_prompt(builder.build(request), tiny.config); });
-  }
+  for (const auto style : {ChatTemplate::Style::kInstruct, ChatTemplate::Style::kThinking}) try_prompt(request, style);
   return 0;
 }

@@ -270,6 +270,9 @@ def add_messages(corpus, pictures):
     document = {"messages": talk, "tools": [call], "max_new_tokens": 8}
     for other in [document, talk, {"messages": talk[2:3]}, [{"role": "user", "content": "Hi"}]]:
         corpus.add("messages", dump(other))
+    for part in [parts[3], {"video": "data:;base64," + base64.b64encode(gif(8, 6, [gif_frame(0, 0, 8, 6)] * 5)).decode()}]:
+        corpus.add("messages", dump([{"role": "user", "content": [part, part, "What?"]}]))
+    corpus.add("messages", dump([{"role": "user", "content": [parts[0]] * 4 + ["What?"]}]))
     short = copy.deepcopy(document)
     for index in (1, 4):
         short["messages"][2]["content"][index] = {"type": "image", "image": {"url": "data:;base64,Qk0="}}

@@ -1,0 +1,157 @@
+// Timing one checkpoint part by part, each figure beside what the machine can do at most.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "engine/model.h"
+#include "engine/options.h"
+#include "engine/session.h"
+#include "vireo/tools.h"
+
+namespace vireo {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+BenchFigure figure(const std::string& name, const std::string& unit, std::vector<double> values,
+                   const std::string& of = "", double share = 0) {
+  std::sort(values.begin(), values.end());
+  return {name, unit, values[values.size() / 2], values.front(), values.back(), of, share};
+}
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<int64_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// Multiplications and additions of the tower's products and attention for one picture.
+double vision_operations(const VisionConfig& c, const Grid& g) {
+  const double n = static_cast<double>(g.patches()), h = static_cast<double>(c.hidden_size);
+  const double merged = n / static_cast<double>(c.merge_unit()), m = h * static_cast<double>(c.merge_unit());
+  const double span = static_cast<double>(g.h) * g.w;
+  const double block = n * (4 * h * h + 2 * h * static_cast<double>(c.intermediate_size)) + 2 * n * span * h;
+  const double merger = merged * (m * m + m * static_cast<double>(c.out_hidden_size));
+  const double mergers = 1 + static_cast<double>(c.deepstack_layers.size());
+  return 2 * (static_cast<double>(c.depth) * block + mergers * merger + n * static_cast<double>(c.patch_dim()) * h);
+}
+
+double layer_weights(const TextConfig& c) {
+  const double attention = static_cast<double>(c.hidden_size * (2 * c.q_size() + 2 * c.kv_size()));
+  const int64_t mlp =
+      c.num_experts > 0 ? 3 * c.experts_per_token * c.moe_intermediate_size + c.num_experts : 3 * c.intermediate_size;
+  return attention + static_cast<double>(c.hidden_size * mlp);
+}
+
+double head_weights(const TextConfig& c) {
+  return static_cast<double>(c.vocab_size * c.hidden_size);
+}
+
+double prefill_operations(const TextConfig& c, double tokens) {
+  const double attention = tokens * tokens * static_cast<double>(c.q_size());  // half of the square, twice
+  return 2 * (static_cast<double>(c.num_layers) * (tokens * layer_weights(c) + attention) + head_weights(c));
+}
+
+// Bytes that one decode step reads at a cache of `tokens`.
+double decode_bytes(const TextConfig& c, DType kv_type, double tokens) {
+  const double weights = static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c);
+  return 2 * weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type));
+}
+
+Request request_for(const std::vector<uint8_t>& pixels, const BenchOptions& o) {
+  const Picture picture{.rgb = pixels.data(), .width = o.width, .height = o.height, .stride = int64_t{3} * o.width};
+  Request request{.max_new_tokens = o.decode_steps + 1};
+  request.messages.push_back(
+      {.role = "user",
+       .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = "Describe this image in one sentence."}}});
+  return request;
+}
+
+struct Rounds {
+  std::vector<double> vision_ms, prefill_ms, step_ms, read_rate, product_rate;
+};
+
+}  // namespace
+
+BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
+  validate(o.engine);
+  if (o.width < 1 || o.height < 1 || o.decode_steps < 1 || o.rounds < 1) {
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("a picture of {}x{}, {} decode steps and {} rounds cannot be timed: each must be at least 1",
+                    o.width, o.height, o.decode_steps, o.rounds));
+  }
+  const auto loading = Clock::now();
+  Model model(o.engine, {});
+  const double load_ms = ms_since(loading);
+  const ModelConfig& c = model.files.config;
+  PromptBuilder prompts(c, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
+                        {.max_seq = o.engine.max_seq, .max_pixels = o.engine.max_pixels});
+  ImageCache images(0);
+  Session session(
+      {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, o.engine.prefill_chunk, [] {}});
+  std::vector<uint8_t> pixels(static_cast<size_t>(3 * o.width * o.height));
+  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+  const auto media = Clock::now();
+  const Prompt prompt = prompts.build(request_for(pixels, o));
+  const double media_ms = ms_since(media);
+
+  Rounds r;
+  for (int round = 0; round <= o.rounds; ++round) {
+    if (on_stage) on_stage("timing", round, o.rounds + 1);
+    r.read_rate.push_back(model.backend->measure_read_rate());
+    r.product_rate.push_back(model.backend->measure_product_rate());
+    session.reset();
+    images.clear();
+    session.begin(prompt);
+    const auto vision = Clock::now();
+    session.encode(prompt);
+    r.vision_ms.push_back(ms_since(vision));
+    const auto prefill = Clock::now();
+    int32_t id = std::max(0, session.extend(prompt));
+    r.prefill_ms.push_back(ms_since(prefill));
+    session.seat(id);
+    for (int step = 0; step < o.decode_steps; ++step) {
+      const auto start = Clock::now();
+      id = std::max(0, session.decode(id));
+      if (round > 0) r.step_ms.push_back(ms_since(start));
+    }
+  }
+  // The first round warmed everything up.
+  for (auto* values : {&r.vision_ms, &r.prefill_ms, &r.read_rate, &r.product_rate}) values->erase(values->begin());
+
+  const double read = median(r.read_rate), product = median(r.product_rate);
+  const double tokens = static_cast<double>(prompt.ids.size());
+  const auto share = [](double value, double most) { return most > 0 ? value / most : 0; };
+  const auto scaled = [](std::vector<double> values, double by) {
+    for (double& v : values) v *= by;
+    return values;
+  };
+  BenchReport report{model.backend->name() + " (" + model.backend->description() + ")",
+                     c.model_type,
+                     static_cast<int>(prompt.patches),
+                     static_cast<int>(tokens),
+                     {}};
+  const double vision_ops = vision_operations(c.vision, prompt.media[0].grid);
+  const double step_bytes = decode_bytes(c.text, model.backend->kv_type(), tokens + o.decode_steps / 2.0);
+  std::vector<double> rates;
+  for (double ms : r.step_ms) rates.push_back(1000 / ms);
+  report.figures = {
+      figure("read", "GB/s", scaled(r.read_rate, 1e-9)),
+      figure("product", "GFLOP/s", scaled(r.product_rate, 1e-9)),
+      figure("load", "ms", {load_ms}),
+      figure("picture to patches", "ms", {media_ms}),
+      figure("vision", "ms", r.vision_ms, "product", share(vision_ops / median(r.vision_ms) * 1000, product)),
+      figure("prefill", "ms", r.prefill_ms, "product",
+             share(prefill_operations(c.text, tokens) / median(r.prefill_ms) * 1000, product)),
+      figure("decode", "tokens/s", rates, "read", share(step_bytes * median(rates), read)),
+  };
+  return report;
+}
+
+}  // namespace vireo
