@@ -4,10 +4,10 @@
 
 #include <fmt/format.h>
 
+#include "base/sha256.h"
 #include "files/mapped_file.h"
 #include "files/quote.h"
 #include "text/chat_writer.h"
-#include "base/sha256.h"
 #include "vireo/error.h"
 
 namespace vireo {
