@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <random>
 #include <set>
 
@@ -124,6 +125,58 @@ TEST(CpuLinear, SameBitsPerRowFrom1To8Rows) {
       }
     }
   }
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+#else
+constexpr bool kSanitized = false;
+#endif
+
+// The most memory this process has held, in bytes.
+int64_t peak_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) << 10;
+  }
+  return -1;
+}
+
+// A score matrix of 16384 x 16384 floats would be 1 GiB; attention may hold blocks only.
+TEST(CpuAttention, MemoryDoesNotGrowWithTheSquare) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's own memory would be counted";
+  constexpr int64_t kTokens = 16384, kHeads = 2, kHeadDim = 16, kCols = kHeads * kHeadDim;
+  const auto backend = make_cpu_backend({.threads = 2});
+  const AttentionShape shape{kHeads, kHeads, kHeadDim, 0.25f};
+  const OwnedTensor q = backend->allocate(kTokens, kCols, DType::kF32),
+                    out = backend->allocate(kTokens, kCols, DType::kF32);
+  std::fill_n(q.view.row<float>(0), q.view.size(), 0.5f);
+  const OwnedKv cache = backend->allocate_kv(kTokens, shape);
+  StepMemory memory = backend->allocate_step(kTokens, 1, kTokens / kPageTokens);
+  HostStep step;
+  for (int32_t i = 0; i < kTokens; ++i) {
+    step.ids.push_back(0);
+    step.positions.push_back({i, i, i});
+    step.sequences.push_back(0);
+    step.cache_indices.push_back(i);
+  }
+  backend->plan(step, memory);
+  std::fill_n(out.view.row<float>(0), out.view.size(), 0.0f);
+  const int64_t before = peak_memory();
+  ASSERT_GT(before, 0);
+  backend->ops().append_kv(q.view, q.view, memory.step, shape, cache.view);
+  backend->ops().attend_cache(q.view, memory.step, cache.view, shape, out.view);
+  EXPECT_NEAR(out.view.row<float>(kTokens - 1)[0], 0.5f, 1e-2);
+  const int32_t bounds[] = {0, kTokens};
+  backend->ops().attend_spans(q.view, q.view, q.view, {bounds, 1}, shape, out.view);
+  EXPECT_NEAR(out.view.row<float>(0)[0], 0.5f, 1e-2);
+  EXPECT_LT(peak_memory() - before, 32 << 20);
 }
 
 }  // namespace
