@@ -19,6 +19,9 @@ function(vireo_test name)
   if(NOT T_TIMEOUT)
     set(T_TIMEOUT 300)
   endif()
+  if(CMAKE_CROSSCOMPILING)
+    math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")  # an emulator takes that much longer
+  endif()
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE

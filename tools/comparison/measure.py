@@ -72,12 +72,14 @@ class Text:
     def words(self, tokens):
         text, room = b"", ctypes.create_string_buffer(256)
         for token in tokens:
-            text += room.raw[: llama_cpp.llama_token_to_piece(self.vocab, token, room, 256, 0, False)]
+            size = llama_cpp.llama_token_to_piece(self.vocab, token, room, len(room), 0, False)
+            text += room.raw[:size]
         return text.decode(errors="replace")
 
     def step(self, context, tokens):
         """Milliseconds of one llama_decode, and the most likely next token."""
-        batch = llama_cpp.llama_batch_get_one((llama_cpp.llama_token * len(tokens))(*tokens), len(tokens))
+        array = (llama_cpp.llama_token * len(tokens))(*tokens)  # the batch points into it
+        batch = llama_cpp.llama_batch_get_one(array, len(tokens))
 
         def decode():
             must(llama_cpp.llama_decode(context, batch) == 0, "decode")
