@@ -135,14 +135,7 @@ void CpuOps::sample(Tensor logits, const Step& step) {
 }
 
 void CpuOps::advance(const Step& step) {
-  for (int64_t r = 0; r < step.rows; ++r) {
-    step.ids.row<int32_t>(r)[0] = std::max(0, index_at(step.sampled, r));
-    for (int a = 0; a < 3; ++a) ++step.positions.row<int32_t>(r)[a];
-    const int32_t index = step.lengths.row<int32_t>(r)[0]++;
-    const int32_t* pages = step.page_table.row<int32_t>(index_at(step.sequences, r));
-    const bool inside = index / kPageTokens < step.page_table.cols;
-    step.slots.row<int32_t>(r)[0] = inside ? pages[index / kPageTokens] * kPageTokens + index % kPageTokens : 0;
-  }
+  advance_host_step(step);
 }
 
 void CpuOps::route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/host_memory.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
@@ -55,6 +56,17 @@ OwnedTensor HostBackend::place_table(const HostTensor& table) {
   CHECK(table.dtype == DType::kBF16 && table.shape.size() == 2);
   // Read in place; nothing writes to a placed table.
   return {{const_cast<void*>(table.data), DType::kBF16, table.shape[0], table.shape[1], table.shape[1]}, nullptr};
+}
+
+void advance_host_step(const Step& step) {
+  for (int64_t r = 0; r < step.rows; ++r) {
+    step.ids.row<int32_t>(r)[0] = std::max(0, step.sampled.row<int32_t>(r)[0]);
+    for (int axis = 0; axis < 3; ++axis) ++step.positions.row<int32_t>(r)[axis];
+    const int32_t index = step.lengths.row<int32_t>(r)[0]++;
+    const int32_t* pages = step.page_table.row<int32_t>(step.sequences.row<int32_t>(r)[0]);
+    const bool inside = index / kPageTokens < step.page_table.cols;
+    step.slots.row<int32_t>(r)[0] = inside ? pages[index / kPageTokens] * kPageTokens + index % kPageTokens : 0;
+  }
 }
 
 WeightMatrix weight_matrix(const HostTensor& t, ExpertLayout layout) {

@@ -17,6 +17,9 @@ class HostBackend : public Backend {
   OwnedTensor place_table(const HostTensor& table) override;
 };
 
+// Ops::advance for a step in host memory.
+void advance_host_step(const Step& step);
+
 // A BF16 matrix read where it lies: element (o, i) at data[o * out_stride + i * in_stride].
 struct WeightMatrix {
   const bf16* data = nullptr;
