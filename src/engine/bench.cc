@@ -140,6 +140,7 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
   const double vision_ops = vision_operations(c.vision, prompt.media[0].grid);
   const double step_bytes = decode_bytes(c.text, model.backend->kv_type(), tokens + o.decode_steps / 2.0);
   std::vector<double> rates;
+  rates.reserve(r.step_ms.size());
   for (double ms : r.step_ms) rates.push_back(1000 / ms);
   report.figures = {
       figure("read", "GB/s", scaled(r.read_rate, 1e-9)),

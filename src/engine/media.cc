@@ -95,6 +95,7 @@ Medium load_clip(const Video& clip, const VideoConfig& config, PixelRules rules,
   if (clip.sample) {
     m.frame_indices = sample_frames(total, m.fps, config);
     std::vector<RgbImage> taken;
+    taken.reserve(m.frame_indices.size());
     for (int i : m.frame_indices) taken.push_back(m.frames[static_cast<size_t>(i)]);
     m.frames = std::move(taken);
   } else {

@@ -185,6 +185,7 @@ std::optional<int64_t> PromptBuilder::budget(const std::vector<PromptPiece>& pie
   if (limits_.max_pixels == "none" || media.empty()) return std::nullopt;
   if (limits_.max_pixels != "auto") return parse_max_pixels(limits_.max_pixels);
   std::vector<Grid> nothing;  // as many time stamps as there will be, but no visual tokens
+  nothing.reserve(media.size());
   for (const Medium& m : media) nothing.push_back({grid_of(m, preprocessor_).t, 0, 0});
   const int64_t text_tokens = static_cast<int64_t>(encode(pieces, media, nothing, nullptr).size());
   const int64_t room = limits_.max_seq - (max_new_tokens - 1) - text_tokens;
@@ -219,6 +220,7 @@ Prompt PromptBuilder::build(const Request& request) const {
   Prompt prompt;
   const MediaLimits limited = with_budget(preprocessor_, budget(pieces, media, request.max_new_tokens, prompt.notes));
   std::vector<Grid> grids;
+  grids.reserve(media.size());
   for (const Medium& m : media) grids.push_back(grid_of(m, limited));
   std::vector<VisualRun> runs;
   prompt.ids = encode(pieces, media, grids, &runs);

@@ -153,7 +153,7 @@ fs::path plain_folder(const fs::path& folder) {
 
 // The commit of a revision: what refs/REV says, or REV itself.
 std::string commit_of(const HubName& hub, const fs::path& repository) {
-  const std::string revision = hub.revision.empty() ? "main" : hub.revision;
+  std::string revision = hub.revision.empty() ? "main" : hub.revision;
   const fs::path ref = repository / "refs" / revision;
   std::error_code ignored;
   if (!fs::is_regular_file(ref, ignored)) return revision;
