@@ -36,6 +36,7 @@ class Loader {
 
   LinearPtr stacked(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in, const Role& role) {
     std::vector<HostTensor> tensors;
+    tensors.reserve(parts.size());
     for (const auto& [name, out] : parts) tensors.push_back(get(name + ".weight", {out, in}));
     return backend_.place(tensors, {}, role);
   }

@@ -117,6 +117,7 @@ std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<Host
   std::vector<std::vector<WeightMatrix>> groups;
   for (const auto& expert : experts) {
     std::vector<WeightMatrix> matrices;
+    matrices.reserve(expert.size());
     for (const HostTensor& t : expert) matrices.push_back(weight_matrix(t, layout));
     groups.push_back(std::move(matrices));
   }
