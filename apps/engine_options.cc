@@ -50,7 +50,8 @@ void add_engine_options(CLI::App& command, Options& o) {
   command.add_option("-t,--threads", o.threads, "0: every processor this process may use")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512, avx2, portable")
+  command
+      .add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512_bf16, avx512, avx2, neon, portable")
       ->capture_default_str()
       ->group(group);
   command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step")

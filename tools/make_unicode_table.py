@@ -23,7 +23,7 @@ HEADER = """\
 // COPYRIGHT AND PERMISSION NOTICE
 //
 // Copyright (c) 1991-2021 Unicode, Inc. All rights reserved.
-// Distributed under the Terms of Use in https://www.unicode.org/copyright.html.
+// Distributed under the Terms of Use in www.unicode.org/copyright.html.
 //
 // Permission is hereby granted, free of charge, to any person obtaining a copy of the Unicode data files and any
 // associated documentation (the "Data Files") or Unicode software and any associated documentation (the "Software") to

@@ -1,5 +1,5 @@
-// The CPU backend: Ops on a thread pool with kernels chosen for the processor. BF16 weights are read where the checkpoint's
-// files are mapped; activations are float32, the KV cache is BF16.
+// The CPU backend: Ops on a thread pool with kernels chosen for the processor. BF16 weights are packed in panels at load;
+// activations are float32, the KV cache is BF16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -135,7 +135,11 @@ class Builder {
     token.id = static_cast<int32_t>(get_int(entry, "id", what, 0, kMaxTokens - 1));
     token.special = get_bool_or(entry, "special", what, false);
     for (const char* key : {"lstrip", "rstrip", "single_word"}) {
-      if (get_bool_or(entry, key, what, false)) fail("{}.{} is true, which is not implemented", where, key);
+      if (get_bool_or(entry, key, what, false))
+        fail(
+            "{}.{} is true, and added tokens are only matched with it false: use the checkpoint's published "
+            "tokenizer.json",
+            where, key);
     }
     if (token.text.empty()) fail("{}.content is empty or missing", where);
     if (token.text.size() > kMaxAddedBytes) {
