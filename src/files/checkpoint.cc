@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <unordered_set>
 #include <utility>
@@ -43,32 +44,35 @@ std::string published_name(const std::string& name) {
 using ShardMap = std::map<std::string, std::vector<std::string>>;
 
 void check_shard_name(const fs::path& index, const std::string& shard) {
-  if (shard.ends_with(".safetensors") && shard.find_first_of("/\\") == std::string::npos && shard[0] != '.' &&
-      shard.find('\0') == std::string::npos && shard.size() <= 255) {
+  const auto is_allowed = [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f && c != '/' && c != '\\';
+  };
+  if (shard.ends_with(".safetensors") && shard[0] != '.' && shard.size() <= 255 &&
+      std::ranges::all_of(shard, is_allowed)) {
     return;
   }
   throw Error(ErrorKind::kInput,
-              fmt::format("{}: the shard name {} is not the name of a .safetensors file in the folder", index.string(),
-                          in_quotes(shard)));
+              fmt::format("{}: the shard name {} is not the name of a .safetensors file in the folder",
+                          path_text(index), in_quotes(shard)));
 }
 
 ShardMap read_index(const fs::path& index) {
   const Json json = read_json(index, {.bytes = kMaxIndexBytes, .depth = 8});
   const Json* weight_map = find_key(json, "weight_map");
   if (!weight_map || !weight_map->is_object() || weight_map->empty()) {
-    throw Error(ErrorKind::kInput, fmt::format("{}: 'weight_map' is missing or names no tensor", index.string()));
+    throw Error(ErrorKind::kInput, fmt::format("{}: 'weight_map' is missing or names no tensor", path_text(index)));
   }
   ShardMap shards;
   for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string()) {
       throw Error(ErrorKind::kInput,
-                  fmt::format("{}: the shard of {} is no string", index.string(), in_quotes(tensor)));
+                  fmt::format("{}: the shard of {} is no string", path_text(index), in_quotes(tensor)));
     }
     const std::string& name = shard.get_ref<const std::string&>();
     check_shard_name(index, name);
     shards[name].push_back(tensor);
     if (shards.size() > kMaxShards) {
-      throw Error(ErrorKind::kInput, fmt::format("{} names more than {} shards", index.string(), kMaxShards));
+      throw Error(ErrorKind::kInput, fmt::format("{} names more than {} shards", path_text(index), kMaxShards));
     }
   }
   return shards;
@@ -80,7 +84,7 @@ SafetensorsFile open_shard(const fs::path& folder, const std::string& shard, con
     throw Error(ErrorKind::kNotFound,
                 fmt::format("the shard {} that model.safetensors.index.json names is missing; fetch the checkpoint "
                             "again with `hf download ORG/NAME`",
-                            path.string()));
+                            path_text(path)));
   }
   SafetensorsFile file = SafetensorsFile::open(path);
   std::unordered_set<std::string_view> present;
@@ -89,7 +93,7 @@ SafetensorsFile open_shard(const fs::path& folder, const std::string& shard, con
     if (present.count(name)) continue;
     throw Error(ErrorKind::kInput,
                 fmt::format("the tensor {} is not in {}, where model.safetensors.index.json places it", in_quotes(name),
-                            path.string()));
+                            path_text(path)));
   }
   return file;
 }
@@ -106,7 +110,7 @@ std::vector<SafetensorsFile> open_files(const fs::path& folder) {
     throw Error(ErrorKind::kNotFound,
                 fmt::format("{} holds neither model.safetensors nor model.safetensors.index.json; a checkpoint is a "
                             "folder as `hf download ORG/NAME` leaves it",
-                            folder.string()));
+                            path_text(folder)));
   }
   return files;
 }
@@ -114,7 +118,7 @@ std::vector<SafetensorsFile> open_files(const fs::path& folder) {
 [[noreturn]] void fail_collision(const std::string& name, const fs::path& first, const fs::path& second) {
   throw Error(ErrorKind::kInput,
               fmt::format("the tensor {} occurs twice, under the same or another spelling: in {} and in {}",
-                          in_quotes(name), first.string(), second.string()));
+                          in_quotes(name), path_text(first), path_text(second)));
 }
 
 }  // namespace
@@ -147,26 +151,26 @@ const HostTensor& Checkpoint::get(std::string_view name, const std::vector<int64
   const HostTensor* tensor = find(name);
   if (!tensor) {
     throw Error(ErrorKind::kNotFound,
-                fmt::format("the checkpoint {} has no tensor '{}' (expected: BF16 {}); its config.json and its weights "
+                fmt::format("the checkpoint {} has no tensor {} (expected: BF16 {}); its config.json and its weights "
                             "do not belong together or the weights are incomplete",
-                            folder_.string(), name, shape_text(shape)));
+                            path_text(folder_), in_quotes(name), shape_text(shape)));
   }
   if (tensor->shape != shape) {
-    throw Error(ErrorKind::kInput,
-                fmt::format("{}: the tensor '{}' has the shape {}, but config.json asks for {}",
-                            file_of(*tensor).string(), name, shape_text(tensor->shape), shape_text(shape)));
+    throw Error(ErrorKind::kInput, fmt::format("{}: the tensor {} has the shape {}, but config.json asks for {}",
+                                               path_text(file_of(*tensor)), in_quotes(name), shape_text(tensor->shape),
+                                               shape_text(shape)));
   }
   if (tensor->dtype != DType::kBF16) {
     throw Error(ErrorKind::kInput,
-                fmt::format("{}: the tensor '{}' has the dtype {}, but only BF16 is accepted; use the published BF16 "
+                fmt::format("{}: the tensor {} has the dtype {}, but only BF16 is accepted; use the published BF16 "
                             "checkpoint or save this one with torch_dtype bfloat16",
-                            file_of(*tensor).string(), name, name_of(tensor->dtype)));
+                            path_text(file_of(*tensor)), in_quotes(name), name_of(tensor->dtype)));
   }
   if (reinterpret_cast<uintptr_t>(tensor->data) % size_of(tensor->dtype) != 0) {
     throw Error(ErrorKind::kInput,
-                fmt::format("{}: the tensor '{}' begins at an odd byte of the file; save the checkpoint again with "
+                fmt::format("{}: the tensor {} begins at an odd byte of the file; save the checkpoint again with "
                             "safetensors 0.3 or later, which aligns tensors",
-                            file_of(*tensor).string(), name));
+                            path_text(file_of(*tensor)), in_quotes(name)));
   }
   return *tensor;
 }

@@ -129,6 +129,9 @@ TEST_F(CheckpointTest, RefusesShardNamesThatLeaveTheFolder) {
     EXPECT_ERROR(open_index(fmt::format(R"({{"x": "{}"}})", name)), "kInput", "the shard name '",
                  "is not the name of a .safetensors file in the folder");
   }
+  EXPECT_ERROR(open_index(R"({"x": "a\u0001\u001b[2J.safetensors"})"), "kInput",
+               R"(the shard name 'a\x01\x1b[2J.safetensors' is not)");
+  EXPECT_ERROR(open_index(R"({"x": "a\u007f.safetensors"})"), "kInput", R"(the shard name 'a\x7f.safetensors' is not)");
   EXPECT_ERROR(open_index("{\"x\": \"" + string(300, 'a') + ".safetensors\"}"), "the shard name 'aaa");
 }
 
@@ -164,6 +167,14 @@ TEST_F(CheckpointTest, GetRefusesOtherDtypes) {
   const Checkpoint c = Checkpoint::open(folder_.path());
   EXPECT_ERROR(c.get("x", {2, 3}), "kInput", "model.safetensors: the tensor 'x' has the dtype F16",
                "only BF16 is accepted", "bfloat16");
+}
+
+TEST_F(CheckpointTest, NamesAreShownWithoutControlCharacters) {
+  const std::filesystem::path folder = folder_.write("a\x1b[2J/model.safetensors", file_of_names({"x\\u0007"}));
+  const Checkpoint c = Checkpoint::open(folder.parent_path());
+  EXPECT_ERROR(c.get("x\x07", {6}), R"(a\x1b[2J/model.safetensors: the tensor 'x\x07' has the shape)");
+  EXPECT_ERROR(c.get("y\x07", {6}), R"(a\x1b[2J has no tensor 'y\x07')");
+  EXPECT_ERROR(Checkpoint::open(folder_.path() / "b\n"), R"(b\x0a holds neither model.safetensors)");
 }
 
 TEST_F(CheckpointTest, GetRefusesUnalignedTensors) {

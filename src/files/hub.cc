@@ -84,7 +84,7 @@ std::string unfinished(const fs::path& folder) {
   std::erase_if(names, [](const std::string& name) { return !name.ends_with(".incomplete"); });
   if (names.empty()) return "";
   return fmt::format(" ({} unfinished download{}, the first: {})", names.size(), names.size() == 1 ? "" : "s",
-                     (folder / names[0]).string());
+                     path_text(folder / names[0]));
 }
 
 // A folder to check, where its unfinished downloads would lie, and the command that completes it.
@@ -96,7 +96,7 @@ struct Snapshot {
 
 [[noreturn]] void fail_incomplete(const Snapshot& snapshot, const std::string& cause) {
   throw Error(ErrorKind::kInput,
-              fmt::format("the checkpoint {} is incomplete: {}{}; run {} to complete it", snapshot.folder.string(),
+              fmt::format("the checkpoint {} is incomplete: {}{}; run {} to complete it", path_text(snapshot.folder),
                           cause, unfinished(snapshot.downloads), snapshot.command));
 }
 
@@ -111,7 +111,7 @@ void check_links(const Snapshot& snapshot) {
     const fs::path path = snapshot.folder / name;
     if (!is_needed(path) || !fs::is_symlink(path, ignored) || is_there(path)) continue;
     const fs::path target = fs::read_symlink(path, ignored);
-    fail_incomplete(snapshot, fmt::format("{} links to {}, which is missing", name, target.string()));
+    fail_incomplete(snapshot, fmt::format("{} links to {}, which is missing", path_text(name), path_text(target)));
   }
 }
 
@@ -160,25 +160,26 @@ std::string commit_of(const HubName& hub, const fs::path& repository) {
   std::string commit = read_file(ref, 4096);
   while (!commit.empty() && (commit.back() == '\n' || commit.back() == '\r' || commit.back() == ' ')) commit.pop_back();
   if (is_plain(commit)) return commit;
-  throw Error(ErrorKind::kInput, fmt::format("{} holds {}, which is no commit; run {} again", ref.string(),
+  throw Error(ErrorKind::kInput, fmt::format("{} holds {}, which is no commit; run {} again", path_text(ref),
                                              in_quotes(commit), hub.download_command()));
 }
 
 fs::path cached_folder(const HubName& hub, const HubCache& cache) {
   const fs::path repository = cache.folder / fmt::format("models--{}--{}", hub.org, hub.name);
-  if (!is_folder(repository)) fail_not_cached(hub, repository, fmt::format("{} does not exist", repository.string()));
+  if (!is_folder(repository)) fail_not_cached(hub, repository, fmt::format("{} does not exist", path_text(repository)));
   const fs::path snapshot = repository / "snapshots" / commit_of(hub, repository);
   if (!is_folder(snapshot)) {
     fail_not_cached(hub, repository,
-                    fmt::format("{} does not exist{}", snapshot.string(), unfinished(repository / "blobs")));
+                    fmt::format("{} does not exist{}", path_text(snapshot), unfinished(repository / "blobs")));
   }
   return check_complete({snapshot, repository / "blobs", hub.download_command()});
 }
 
 fs::path folder_of_file(const fs::path& file) {
   if (file.extension() != ".safetensors") {
-    throw Error(ErrorKind::kInput,
-                fmt::format("{} is a file, but a checkpoint is a folder or a .safetensors file in one", file.string()));
+    throw Error(
+        ErrorKind::kInput,
+        fmt::format("{} is a file, but a checkpoint is a folder or a .safetensors file in one", path_text(file)));
   }
   return plain_folder(file.has_parent_path() ? file.parent_path() : fs::path("."));
 }
@@ -196,7 +197,7 @@ fs::path resolve_checkpoint(const std::string& name, const HubCache& cache) {
   throw Error(ErrorKind::kNotFound,
               fmt::format("the checkpoint {} is not there: it is no folder, no .safetensors file and no ORG/NAME[@REV] "
                           "to look up in the Hugging Face cache {}",
-                          in_quotes(name), cache.folder.string()));
+                          in_quotes(name), path_text(cache.folder)));
 }
 
 }  // namespace vireo

@@ -115,6 +115,14 @@ TEST_F(Hub, NamesDanglingLinks) {
                "blobs/blob-model.safetensors, which is missing", "hf download");
 }
 
+TEST_F(Hub, NamesFilesWithoutControlCharacters) {
+  add_snapshot();
+  fs::create_symlink("../\x1b[2J", folder_.path() / kSnapshot / "a\x07.json");
+  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), R"(a\x07.json links to ../\x1b[2J, which is missing)");
+  folder_.write(kRepository + "/blobs/a\x07.incomplete", "x");
+  EXPECT_ERROR(resolve("Qwen/Qwen3-VL-2B-Instruct"), R"(blobs/a\x07.incomplete)");
+}
+
 TEST_F(Hub, NamesMissingShards) {
   add_snapshot();
   remove("model.safetensors");

@@ -210,14 +210,14 @@ Json parse_json(std::string_view text, const std::string& what, const JsonLimits
 }
 
 Json read_json(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json(read_file(path, limits.bytes), path.string(), limits);
+  return parse_json(read_file(path, limits.bytes), path_text(path), limits);
 }
 
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
   const OpenFile file(path);
   if (file.size() > max_bytes) {
     throw Error(ErrorKind::kCapacity,
-                fmt::format("{} has {} bytes; at most {} are read", path.string(), file.size(), max_bytes));
+                fmt::format("{} has {} bytes; at most {} are read", path_text(path), file.size(), max_bytes));
   }
   std::string bytes(file.size(), '\0');
   size_t done = 0;
@@ -226,7 +226,7 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       throw Error(ErrorKind::kInput,
-                  fmt::format("cannot read {}: {}", path.string(), std::generic_category().message(errno)));
+                  fmt::format("cannot read {}: {}", path_text(path), std::generic_category().message(errno)));
     }
     if (got == 0) break;
     done += static_cast<size_t>(got);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "files/quote.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -33,10 +34,10 @@ bool is_dangling_link(const std::filesystem::path& path) {
     throw Error(ErrorKind::kNotFound,
                 fmt::format("{} is a link whose target is missing, as an interrupted download leaves it; "
                             "run `hf download` for this model again",
-                            path.string()));
+                            path_text(path)));
   }
   throw Error(absent ? ErrorKind::kNotFound : ErrorKind::kInput,
-              fmt::format("cannot open {}: {}", path.string(), errno_text(code)));
+              fmt::format("cannot open {}: {}", path_text(path), errno_text(code)));
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ OpenFile::OpenFile(const std::filesystem::path& path)
     return;
   }
   ::close(descriptor_);
-  throw Error(ErrorKind::kInput, fmt::format("{} is {}, not a file", path.string(),
+  throw Error(ErrorKind::kInput, fmt::format("{} is {}, not a file", path_text(path),
                                              S_ISDIR(info.st_mode) ? "a folder" : "a pipe or device"));
 }
 
@@ -70,7 +71,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   void* data = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (data == MAP_FAILED) {
     throw Error(ErrorKind::kCapacity,
-                fmt::format("cannot map the {} bytes of {}: {}", file.size(), path.string(), errno_text(errno)));
+                fmt::format("cannot map the {} bytes of {}: {}", file.size(), path_text(path), errno_text(errno)));
   }
   data_ = static_cast<const std::byte*>(data);
   size_ = file.size();

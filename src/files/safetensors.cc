@@ -275,7 +275,7 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   SafetensorsFile file;
   file.path_ = path;
   file.file_ = std::make_unique<MappedFile>(path);
-  file.tensors_ = read_tensors(split(path.string(), file.file_->bytes()));
+  file.tensors_ = read_tensors(split(path_text(path), file.file_->bytes()));
   return file;
 }
 

@@ -39,14 +39,14 @@ std::optional<std::string> template_of(const Json& value) {
 
 std::optional<Source> find_template(const std::filesystem::path& folder) {
   const auto jinja = folder / "chat_template.jinja";
-  if (is_present(jinja)) return Source{jinja.string(), read_file(jinja, kMaxTemplateBytes)};
+  if (is_present(jinja)) return Source{path_text(jinja), read_file(jinja, kMaxTemplateBytes)};
   for (const char* name : {"chat_template.json", "tokenizer_config.json"}) {
     const auto path = folder / name;
     if (!is_present(path)) continue;
     const Json json = read_json(path);
     const Json* value = json.is_object() ? find_key(json, "chat_template") : nullptr;
     const auto text = value == nullptr ? std::nullopt : template_of(*value);
-    if (text) return Source{path.string(), *text};
+    if (text) return Source{path_text(path), *text};
   }
   return std::nullopt;
 }
@@ -99,7 +99,7 @@ ChatTemplate ChatTemplate::load(const std::filesystem::path& folder) {
   ChatTemplate chat(recognised.style);
   if (recognised.is_known) return chat;
   const std::string what =
-      source ? source->file + " is not a known chat template" : folder.string() + " has no chat template";
+      source ? source->file + " is not a known chat template" : path_text(folder) + " has no chat template";
   chat.note_ = fmt::format("{}; prompts are written as the {} template writes them", what, chat.style_name());
   return chat;
 }

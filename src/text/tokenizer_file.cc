@@ -197,7 +197,7 @@ bool Reader::end_array() {
 
 TokenizerFile read_tokenizer_file(const std::filesystem::path& path) {
   TokenizerFile file;
-  file.name = path.string();
+  file.name = path_text(path);
   const std::string bytes = read_file(path, kMaxFileBytes);
   file.text.reserve(bytes.size() / 2);
   Reader reader(file);

@@ -111,6 +111,7 @@ def add_checkpoint(corpus):
     index = {"weight_map": {"model.norm.weight": "a.safetensors", "odd": "a.safetensors", "visual.x": "b.safetensors"}}
     corpus.add("checkpoint", mark.join([b"", a, b""]))
     corpus.add("checkpoint", mark.join([b"", odd, b""]))
+    corpus.add("checkpoint", mark.join([b"", safetensors({"\x1b[2J": tensor(0, 1, [1], "U8")}, b"x"), b""]))
     corpus.add("checkpoint", mark.join([b"", b"", b""]))
     corpus.add("checkpoint", mark.join([dump(index).encode(), a, b""]))
     corpus.add("checkpoint", mark.join([dump(index).encode(), a, again]))
@@ -118,7 +119,7 @@ def add_checkpoint(corpus):
     corpus.add("checkpoint", mark.join([dump(moved).encode(), a, again]))
     many = {"weight_map": {f"t{i}": f"{i}.safetensors" for i in range(4100)}}
     corpus.add("checkpoint", dump(many))
-    for shard in ["", "/a.safetensors", "../a.safetensors", "a.bin", ".safetensors", "a\0.safetensors"]:
+    for shard in ["", "/a.safetensors", "../a.safetensors", "a.bin", ".safetensors", "a\0.safetensors", "a\1.safetensors"]:
         corpus.add("checkpoint", mark.join([dump({"weight_map": {"odd": shard}}).encode(), a, b]))
     for document in variants(index):
         corpus.add("checkpoint", mark.join([dump(document).encode(), a, b]))
@@ -282,6 +283,7 @@ def add_messages(corpus, pictures):
                   "https://x", "", {"url": {"url": "x"}}, {}, "data:;base64,QQ===", "data:;base64, Q-_/\n+Q"]:
         corpus.add("messages", dump([{"role": "user", "content": [{"image": image}, "q"]}]))
     corpus.add("messages", dump([{"role": "user", "content": "long " * 3000}]))
+    corpus.add("messages", dump([{"role": "\x1b[2J", "content": ""}]))
 
 
 # ---- pictures
