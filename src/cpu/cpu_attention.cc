@@ -144,6 +144,7 @@ int64_t value_place(int64_t token, int64_t d) {
 
 void CpuOps::append_row(const float* k, const float* v, int64_t slot, const AttentionShape& shape,
                         KvLayer cache) const {
+  if (slot < 0) return;
   const int64_t hd = shape.head_dim, token = slot % kKeys;
   const KvPage page(hd);
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
@@ -174,19 +175,20 @@ void CpuOps::append_kv(Tensor k, Tensor v, const Step& step, const AttentionShap
            [&](int64_t r) { append_row(k.row<float>(r), v.row<float>(r), index_at(step.slots, r), shape, cache); });
 }
 
-void CpuOps::norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, Tensor cos_sin, const Step& step,
-                              const AttentionShape& shape, KvLayer cache) {
+void CpuOps::norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
+                              const AttentionShape& shape, Tensor out) {
   const int64_t hd = shape.head_dim;
   for_rows(qkv.rows, 4 * qkv.cols, [&](int64_t r) {
     float* row = qkv.row<float>(r);
     for (int64_t h = 0; h < shape.heads + shape.kv_heads; ++h) {
-      const Norm& norm = h < shape.heads ? q_norm : k_norm;
+      const Norm& norm = h < shape.heads ? norms.q : norms.k;
       k_.rms_norm(row + h * hd, norm.weight.row<float>(0), hd, norm.eps, row + h * hd);
-      k_.rope(row + h * hd, cos_sin.row<float>(r), hd / 2);
+      k_.rope(row + h * hd, norms.cos_sin.row<float>(r), hd / 2);
     }
     const float* k = row + shape.heads * hd;
     append_row(k, k + shape.kv_heads * hd, index_at(step.slots, r), shape, cache);
   });
+  attend_cache(qkv.slice_cols(0, shape.heads * hd), step, cache, shape, out);
 }
 
 // Up to 64 tokens of one head as panels, zeros after them.

@@ -82,10 +82,11 @@ void CpuOps::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {
   multiply(w, x, kind == Gelu::kTanh ? Into::kGeluTanh : Into::kGeluErf, out);
 }
 
-void CpuOps::gate_up(const Linear& linear, Tensor x, Tensor scratch, Tensor out) {
+void CpuOps::norm_gate_up(const Norm& norm, const Linear& linear, Tensor x, Tensor h, Tensor scratch, Tensor out) {
   const PackedLinear& w = packed(linear);
-  if (w.order != PackedLinear::Order::kGateUp) return Ops::gate_up(linear, x, scratch, out);
-  for_tiles(w, x, [&](const float* tile, int64_t rows, int64_t row, int64_t panel, int64_t count) {
+  if (w.order != PackedLinear::Order::kGateUp) return Ops::norm_gate_up(norm, linear, x, h, scratch, out);
+  rms_norm(x, norm, h);
+  for_tiles(w, h, [&](const float* tile, int64_t rows, int64_t row, int64_t panel, int64_t count) {
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t p = 0; p < count; p += 2) {
         const float* gate = tile + r * kGroupOuts + p * kPanelOuts;

@@ -57,10 +57,10 @@ class CpuOps : public Ops {
                Tensor inout) override;
 
   void linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout) override;
-  void gate_up(const Linear& w, Tensor x, Tensor scratch, Tensor out) override;
+  void norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) override;
   void linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) override;
-  void norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, Tensor cos_sin, const Step& step,
-                        const AttentionShape& shape, KvLayer cache) override;
+  void norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
+                        const AttentionShape& shape, Tensor out) override;
 
   // K and V of one slot as floats.
   static void read_row(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v);

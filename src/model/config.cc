@@ -287,7 +287,7 @@ double number_between(const Section& section, const char* key, double fallback, 
 ModelConfig load_model_config(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "config.json";
   const Json json = read_json(path, kJsonLimits);
-  const Section top{json, path.string()};
+  const Section top{json, path_text(path)};
   ModelConfig config;
   config.model_type = get_string_or(json, "model_type", top.what, "");
   refuse_other_models(top, config.model_type);
@@ -301,7 +301,7 @@ ModelConfig load_model_config(const std::filesystem::path& folder) {
   check_towers(top, config);
 
   const Json generation_json = read_generation_config(folder);
-  const Section generation{generation_json, (folder / "generation_config.json").string()};
+  const Section generation{generation_json, path_text(folder / "generation_config.json")};
   std::set<int32_t> eos;
   for (const Section& section : {top, text, generation}) add_eos(section, config.text.vocab_size, eos);
   top.require(!eos.empty(), "'eos_token_id' is given neither here nor in text_config nor in generation_config.json");
@@ -311,7 +311,7 @@ ModelConfig load_model_config(const std::filesystem::path& folder) {
 
 GenerationDefaults load_generation_defaults(const std::filesystem::path& folder) {
   const Json json = read_generation_config(folder);
-  const Section section{json, (folder / "generation_config.json").string()};
+  const Section section{json, path_text(folder / "generation_config.json")};
   GenerationDefaults d;
   d.do_sample = get_bool_or(json, "do_sample", section.what, d.do_sample);
   d.temperature = number_between(section, "temperature", d.temperature, 0, 100);

@@ -10,36 +10,49 @@ namespace vireo {
 Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backend& backend, const Shape& shape)
     : config_(config), weights_(weights), ops_(backend.ops()) {
   const TextConfig& c = config.text;
-  const DType act = backend.activation_type();
-  const int64_t rows = shape.max_rows;
   const TextRope rope = text_rope(c);
   inv_freq_ = backend.allocate(1, c.head_dim / 2, DType::kF32);
   axis_ = backend.allocate(1, c.head_dim / 2, DType::kI32);
   backend.upload(rope.inv_freq.data(), inv_freq_.view);
   backend.upload(rope.axis.data(), axis_.view);
 
-  x_ = backend.allocate(rows, c.hidden_size, act);
-  h_ = backend.allocate(rows, c.hidden_size, act);
-  qkv_ = backend.allocate(rows, c.q_size() + 2 * c.kv_size(), act);
-  attn_ = backend.allocate(rows, c.q_size(), act);
-  cos_sin_ = backend.allocate(rows, c.head_dim, DType::kF32);
-  wanted_ = backend.allocate(shape.max_wanted, c.hidden_size, act);
-  logits_ = backend.allocate(shape.max_wanted, c.vocab_size, act);
-  if (c.num_experts > 0) {
-    const int64_t k = c.experts_per_token;
-    router_ = backend.allocate(rows, c.num_experts, act);
-    expert_ids_ = backend.allocate(rows, k, DType::kI32);
-    expert_weights_ = backend.allocate(rows, k, DType::kF32);
-    expert_scratch_ = backend.allocate(rows * k, 3 * c.moe_intermediate_size + c.hidden_size, DType::kF32);
-  } else {
-    gate_up_ = backend.allocate(rows, 2 * c.intermediate_size, act);
-    act_ = backend.allocate(rows, c.intermediate_size, act);
+  for (const Scratch& s : scratch(c, shape, backend.activation_type(), backend.residual_type())) {
+    this->*s.tensor = backend.allocate(s.rows, s.cols, s.dtype);
   }
   shape_ = {.heads = static_cast<int>(c.num_heads),
             .kv_heads = static_cast<int>(c.num_kv_heads),
             .head_dim = static_cast<int>(c.head_dim),
             .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
   for (int64_t i = 0; i < c.num_layers; ++i) caches_.push_back(backend.allocate_kv(shape.slots, shape_));
+}
+
+std::vector<Decoder::Scratch> Decoder::scratch(const TextConfig& c, const Shape& shape, DType act, DType residual) {
+  const int64_t rows = shape.max_rows, wanted = shape.max_wanted, k = c.experts_per_token;
+  std::vector<Scratch> list = {{&Decoder::x_, rows, c.hidden_size, residual},
+                               {&Decoder::h_, rows, c.hidden_size, act},
+                               {&Decoder::qkv_, rows, c.q_size() + 2 * c.kv_size(), act},
+                               {&Decoder::attn_, rows, c.q_size(), act},
+                               {&Decoder::cos_sin_, rows, c.head_dim, DType::kF32},
+                               {&Decoder::wanted_, wanted, c.hidden_size, residual},
+                               {&Decoder::logits_, wanted, c.vocab_size, residual}};
+  if (c.num_experts > 0) {
+    list.push_back({&Decoder::router_, rows, c.num_experts, residual});
+    list.push_back({&Decoder::expert_ids_, rows, k, DType::kI32});
+    list.push_back({&Decoder::expert_weights_, rows, k, DType::kF32});
+    list.push_back({&Decoder::expert_scratch_, rows * k, 3 * c.moe_intermediate_size + c.hidden_size, DType::kF32});
+  } else {
+    list.push_back({&Decoder::gate_up_, rows, 2 * c.intermediate_size, act});
+    list.push_back({&Decoder::act_, rows, c.intermediate_size, act});
+  }
+  return list;
+}
+
+uint64_t Decoder::scratch_bytes(const TextConfig& c, const Shape& shape, DType act, DType residual) {
+  uint64_t bytes = 0;
+  for (const Scratch& s : scratch(c, shape, act, residual)) {
+    bytes += static_cast<uint64_t>(s.rows * s.cols) * size_of(s.dtype);
+  }
+  return bytes;
 }
 
 uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type) {
@@ -51,13 +64,11 @@ void Decoder::see(const char* name, size_t index, Tensor t) const {
 }
 
 void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
-  const TextConfig& c = config_.text;
   const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows), qkv = rows_of(qkv_, step.rows);
   const Tensor attn = rows_of(attn_, step.rows);
-  ops_.rms_norm(x, w.input_layernorm, h);
-  ops_.linear(*w.qkv, h, qkv);
-  ops_.norm_rope_append(qkv, w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows), step, shape_, caches_[index].view);
-  ops_.attend_cache(qkv.slice_cols(0, c.q_size()), step, caches_[index].view, shape_, attn);
+  ops_.norm_linear(w.input_layernorm, *w.qkv, x, h, qkv);
+  ops_.norm_rope_attend(qkv, {w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows)}, step, caches_[index].view, shape_,
+                        attn);
   if (probe_) {
     ops_.linear(*w.o_proj, attn, h);
     see("lm.attn.", index, h);
@@ -67,17 +78,18 @@ void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
 
 void Decoder::mlp(const DecoderLayer& w, int64_t rows) {
   const Tensor x = rows_of(x_, rows), h = rows_of(h_, rows), act = rows_of(act_, rows);
-  ops_.gate_up(*w.gate_up, h, rows_of(gate_up_, rows), act);
+  ops_.norm_gate_up(w.post_attention_layernorm, *w.gate_up, x, h, rows_of(gate_up_, rows), act);
   ops_.linear_add(*w.down_proj, act, h, x);
 }
 
 void Decoder::moe(const DecoderLayer& w, int64_t rows) {
   const int64_t k = config_.text.experts_per_token;
-  const Tensor h = rows_of(h_, rows), router = rows_of(router_, rows);
+  const Tensor x = rows_of(x_, rows), h = rows_of(h_, rows), router = rows_of(router_, rows);
   const Tensor ids = rows_of(expert_ids_, rows), weights = rows_of(expert_weights_, rows);
+  ops_.rms_norm(x, w.post_attention_layernorm, h);
   ops_.linear(*w.router, h, router);
   ops_.route(router, config_.text.norm_topk_prob, ids, weights);
-  ops_.experts(*w.gate_up, *w.down_proj, h, ids, weights, rows_of(expert_scratch_, rows * k), rows_of(x_, rows));
+  ops_.experts(*w.gate_up, *w.down_proj, h, ids, weights, rows_of(expert_scratch_, rows * k), x);
 }
 
 Tensor Decoder::forward(const Step& step) {
@@ -88,7 +100,6 @@ Tensor Decoder::forward(const Step& step) {
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const DecoderLayer& layer = weights_.layers[i];
     attention(layer, i, step);
-    ops_.rms_norm(x, layer.post_attention_layernorm, h);
     if (layer.router) {
       moe(layer, step.rows);
     } else {
@@ -100,9 +111,11 @@ Tensor Decoder::forward(const Step& step) {
   if (step.wanted.rows == 0) return {};
   const Tensor wanted = rows_of(wanted_, step.wanted.rows), logits = rows_of(logits_, step.wanted.rows);
   ops_.gather_rows(x, step.wanted, wanted);
-  ops_.rms_norm(wanted, weights_.norm, wanted);
-  if (probe_) (*probe_)("lm.norm", wanted);
-  ops_.linear(weights_.head(), wanted, logits);
+  if (probe_) {
+    ops_.rms_norm(wanted, weights_.norm, h.slice_rows(0, wanted.rows));
+    (*probe_)("lm.norm", h.slice_rows(0, wanted.rows));
+  }
+  ops_.norm_linear(weights_.norm, weights_.head(), wanted, h.slice_rows(0, wanted.rows), logits);
   if (probe_) (*probe_)("logits", logits);
   return logits;
 }

@@ -31,8 +31,16 @@ class Decoder {
   const AttentionShape& shape() const { return shape_; }
 
   static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type);
+  // Bytes of a step's scratch, for a backend of these activation and residual types.
+  static uint64_t scratch_bytes(const TextConfig& config, const Shape& shape, DType activation, DType residual);
 
  private:
+  struct Scratch {
+    OwnedTensor Decoder::*tensor;
+    int64_t rows, cols;
+    DType dtype;
+  };
+  static std::vector<Scratch> scratch(const TextConfig& config, const Shape& shape, DType activation, DType residual);
   void attention(const DecoderLayer& layer, size_t index, const Step& step);
   void mlp(const DecoderLayer& layer, int64_t rows);
   void moe(const DecoderLayer& layer, int64_t rows);

@@ -20,27 +20,38 @@ VisionTower::VisionTower(const VisionConfig& config, const VisionWeights& weight
   backend.upload(rope.axis.data(), axis_.view);
 }
 
+std::vector<VisionTower::Scratch> VisionTower::scratch(const VisionConfig& c, int64_t rows, DType act, DType residual) {
+  const int64_t merged_rows = rows / c.merge_unit(), merged_cols = c.hidden_size * c.merge_unit();
+  return {{&Buffers::bytes, rows, c.patch_dim(), DType::kU8},
+          {&Buffers::values, rows, c.patch_dim(), act},
+          {&Buffers::x, rows, c.hidden_size, residual},
+          {&Buffers::h, rows, c.hidden_size, act},
+          {&Buffers::qkv, rows, 3 * c.hidden_size, act},
+          {&Buffers::attn, rows, c.hidden_size, act},
+          {&Buffers::mlp, rows, c.intermediate_size, act},
+          {&Buffers::cos_sin, rows, c.head_dim(), DType::kF32},
+          {&Buffers::positions, rows, 2, DType::kI32},
+          {&Buffers::taps, rows, 4, DType::kI32},
+          {&Buffers::weights, rows, 4, DType::kF32},
+          {&Buffers::merged, merged_rows, merged_cols, act},
+          {&Buffers::merged_mlp, merged_rows, merged_cols, act}};
+}
+
+uint64_t VisionTower::scratch_bytes(const VisionConfig& c, int64_t rows, DType act, DType residual) {
+  uint64_t bytes = 0;
+  for (const Scratch& s : scratch(c, rows, act, residual)) {
+    bytes += static_cast<uint64_t>(s.rows * s.cols) * size_of(s.dtype);
+  }
+  return bytes;
+}
+
 void VisionTower::reserve(int64_t rows) {
   if (rows <= buffers_.rows) return;
-  const VisionConfig& c = config_;
-  const DType act = backend_.activation_type();
-  const int64_t merged_rows = rows / c.merge_unit(), merged_cols = c.hidden_size * c.merge_unit();
   buffers_ = {};
-  Buffers& b = buffers_;
-  b.bytes = backend_.allocate(rows, c.patch_dim(), DType::kU8);
-  b.values = backend_.allocate(rows, c.patch_dim(), act);
-  b.x = backend_.allocate(rows, c.hidden_size, act);
-  b.h = backend_.allocate(rows, c.hidden_size, act);
-  b.qkv = backend_.allocate(rows, 3 * c.hidden_size, act);
-  b.attn = backend_.allocate(rows, c.hidden_size, act);
-  b.mlp = backend_.allocate(rows, c.intermediate_size, act);
-  b.cos_sin = backend_.allocate(rows, c.head_dim(), DType::kF32);
-  b.positions = backend_.allocate(rows, 2, DType::kI32);
-  b.taps = backend_.allocate(rows, 4, DType::kI32);
-  b.weights = backend_.allocate(rows, 4, DType::kF32);
-  b.merged = backend_.allocate(merged_rows, merged_cols, act);
-  b.merged_mlp = backend_.allocate(merged_rows, merged_cols, act);
-  b.rows = rows;
+  for (const Scratch& s : scratch(config_, rows, backend_.activation_type(), backend_.residual_type())) {
+    buffers_.*s.tensor = backend_.allocate(s.rows, s.cols, s.dtype);
+  }
+  buffers_.rows = rows;
 }
 
 void VisionTower::place_positions(const VisionInput& input) {

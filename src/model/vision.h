@@ -34,6 +34,9 @@ class VisionTower {
   void encode(const VisionInput& input, const VisionOutput& output, const Probe* probe = nullptr,
               const std::function<void()>& check_cancelled = {});
 
+  // Bytes of the scratch for a picture of `rows` patches, for a backend of these activation and residual types.
+  static uint64_t scratch_bytes(const VisionConfig& config, int64_t rows, DType activation, DType residual);
+
  private:
   // Scratch for `rows` patches, grown between pictures and never inside an op.
   struct Buffers {
@@ -41,6 +44,13 @@ class VisionTower {
     OwnedTensor bytes, values, x, h, qkv, attn, mlp, cos_sin, positions, taps, weights, merged, merged_mlp;
   };
 
+  struct Scratch {
+    OwnedTensor Buffers::*tensor;
+    int64_t rows, cols;
+    DType dtype;
+  };
+
+  static std::vector<Scratch> scratch(const VisionConfig& config, int64_t rows, DType activation, DType residual);
   void reserve(int64_t rows);
   void embed(const VisionInput& input, const Probe* probe);
   void place_positions(const VisionInput& input);

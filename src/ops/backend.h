@@ -3,8 +3,10 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +41,12 @@ class Backend {
   // One line for people: threads, instruction set, device.
   virtual std::string description() const = 0;
   virtual DType activation_type() const = 0;
+  // Of the rows that layers add to, and of logits.
+  virtual DType residual_type() const { return activation_type(); }
   virtual DType kv_type() const = 0;
   virtual Ops& ops() = 0;
+  // Bytes that weights, cache and scratch may take now; nothing where it is not known.
+  virtual std::optional<uint64_t> available_memory() const { return std::nullopt; }
 
   // Uninitialised, 64-byte aligned. Throws Error(kCapacity) when there is not enough.
   virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;

@@ -5,9 +5,14 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/host_info.h"
 #include "vireo/error.h"
 
 namespace vireo {
+
+std::optional<uint64_t> HostBackend::available_memory() const {
+  return available_host_memory();
+}
 
 OwnedTensor HostBackend::allocate(int64_t rows, int64_t cols, DType dtype) {
   const size_t bytes = static_cast<size_t>(rows * cols) * size_of(dtype);
@@ -62,10 +67,11 @@ void advance_host_step(const Step& step) {
   for (int64_t r = 0; r < step.rows; ++r) {
     step.ids.row<int32_t>(r)[0] = std::max(0, step.sampled.row<int32_t>(r)[0]);
     for (int axis = 0; axis < 3; ++axis) ++step.positions.row<int32_t>(r)[axis];
-    const int32_t index = step.lengths.row<int32_t>(r)[0]++;
+    const int32_t index = step.lengths.row<int32_t>(r)[0];
     const int32_t* pages = step.page_table.row<int32_t>(step.sequences.row<int32_t>(r)[0]);
     const bool inside = index / kPageTokens < step.page_table.cols;
-    step.slots.row<int32_t>(r)[0] = inside ? pages[index / kPageTokens] * kPageTokens + index % kPageTokens : 0;
+    if (inside) step.lengths.row<int32_t>(r)[0] = index + 1;
+    step.slots.row<int32_t>(r)[0] = inside ? pages[index / kPageTokens] * kPageTokens + index % kPageTokens : -1;
   }
 }
 

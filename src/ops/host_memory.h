@@ -9,6 +9,7 @@ namespace vireo {
 // The part of a Backend that is the same for all backends in host memory.
 class HostBackend : public Backend {
  public:
+  std::optional<uint64_t> available_memory() const override;
   OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override;
   void upload(const void* host, Tensor tensor) override;
   void download(Tensor tensor, void* host) override;

@@ -9,8 +9,13 @@ void Ops::linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout) {
   add(scratch, inout);
 }
 
-void Ops::gate_up(const Linear& w, Tensor x, Tensor scratch, Tensor out) {
-  linear(w, x, scratch);
+void Ops::norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor scratch, Tensor out) {
+  rms_norm(x, norm, scratch);
+  linear(w, scratch, out);
+}
+
+void Ops::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) {
+  norm_linear(norm, w, x, h, scratch);
   silu_mul(scratch, out);
 }
 
@@ -19,18 +24,19 @@ void Ops::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {
   gelu(out, kind);
 }
 
-void Ops::norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, Tensor cos_sin, const Step& step,
-                           const AttentionShape& shape, KvLayer cache) {
+void Ops::norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
+                           const AttentionShape& shape, Tensor out) {
   const int64_t q_size = int64_t{shape.heads} * shape.head_dim;
   const int64_t kv_size = int64_t{shape.kv_heads} * shape.head_dim;
   const Tensor q = qkv.slice_cols(0, q_size);
   const Tensor k = qkv.slice_cols(q_size, kv_size);
   const Tensor v = qkv.slice_cols(q_size + kv_size, kv_size);
-  rms_norm(q, q_norm, q);
-  rms_norm(k, k_norm, k);
-  rope(q, cos_sin, shape.head_dim);
-  rope(k, cos_sin, shape.head_dim);
+  rms_norm(q, norms.q, q);
+  rms_norm(k, norms.k, k);
+  rope(q, norms.cos_sin, shape.head_dim);
+  rope(k, norms.cos_sin, shape.head_dim);
   append_kv(k, v, step, shape, cache);
+  attend_cache(q, step, cache, shape, out);
 }
 
 }  // namespace vireo

@@ -1,5 +1,6 @@
 // The seam between the model and the machine. Primitives are pure; fused members have a default body written in primitives,
-// which is also their oracle. Operands are rows of the backend's activation type unless said otherwise. An op never
+// which is also their oracle. Operands are rows of the backend's activation type or, where they belong to the residual stream (what embed
+// makes, what add, linear_add and experts change, what norms read) and for logits, of its residual type. An op never
 // allocates, resizes or synchronises, and takes no scalar that changes between decode steps.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,7 +29,7 @@ class Ops {
   virtual void rope_angles(Tensor positions, const RopeTable& table, Tensor cos_sin) = 0;
   // Turns every head of x (cols a multiple of head_dim) in place; pairs are (j, j + head_dim / 2).
   virtual void rope(Tensor x, Tensor cos_sin, int head_dim) = 0;
-  // Rows of k and v to cache rows step.slots.
+  // Rows of k and v to cache rows step.slots; a row whose slot is -1 is not stored.
   virtual void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache) = 0;
   // Softmax attention of row r over the first step.lengths[r] tokens of its sequence; query head g reads KV head
   // g / (heads / kv_heads). The row's own K and V are in the cache already.
@@ -50,7 +51,8 @@ class Ops {
   virtual void add_positions(Tensor table, Tensor taps, Tensor weights, Tensor inout) = 0;
   // step.sampled[i] = argmax of logits row i, the lowest id on ties; -1 where a logit is not finite.
   virtual void sample(Tensor logits, const Step& step) = 0;
-  // Makes a decode step the next one: ids from step.sampled, positions and lengths one further, new slots.
+  // Makes a decode step the next one: ids from step.sampled, positions and lengths one further, new slots. A row beyond the
+  // last page of its sequence gets the slot -1 and keeps its length: nothing is stored, and nothing more is seen.
   virtual void advance(const Step& step) = 0;
   // Per row the k largest of softmax(logits) (lower index on ties): ids I32 [rows, k] and weights F32 [rows, k].
   virtual void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) = 0;
@@ -62,13 +64,16 @@ class Ops {
   // --- fused ---
   // inout += x W^T + b; scratch [rows, w.out].
   virtual void linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout);
-  // out = silu(x Wg^T) * (x Wu^T), w yielding gate then up; scratch [rows, w.out].
-  virtual void gate_up(const Linear& w, Tensor x, Tensor scratch, Tensor out);
+  // out = rms_norm(x) W^T + b; scratch [rows, w.in].
+  virtual void norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor scratch, Tensor out);
+  // h = rms_norm(x), out = silu(h Wg^T) * (h Wu^T), w yielding gate then up; h is scratch [rows, w.in], scratch [rows, w.out].
+  virtual void norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out);
   // out = gelu(x W^T + b)
   virtual void linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out);
-  // qkv [rows, (heads + 2 kv_heads) * head_dim]: norm and rotate q and k per head in place, append k and v.
-  virtual void norm_rope_append(Tensor qkv, const Norm& q_norm, const Norm& k_norm, Tensor cos_sin, const Step& step,
-                                const AttentionShape& shape, KvLayer cache);
+  // qkv [rows, (heads + 2 kv_heads) * head_dim]: norms and rotates q and k per head, appends k and v, and attends as attend_cache
+  // does. What qkv holds afterwards is not defined.
+  virtual void norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
+                                const AttentionShape& shape, Tensor out);
 };
 
 }  // namespace vireo

@@ -146,6 +146,7 @@ class ReferenceOps : public Ops {
   void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape&, KvLayer cache) override {
     for (int64_t r = 0; r < k.rows; ++r) {
       const int64_t slot = index_at(step.slots, r);
+      if (slot < 0) continue;
       std::copy_n(k.row<float>(r), k.cols, cache.k.row<float>(slot));
       std::copy_n(v.row<float>(r), v.cols, cache.v.row<float>(slot));
     }

@@ -24,6 +24,12 @@ class Runner {
   virtual void seat(const HostStep& rows) = 0;
   // One step for the seated rows; the chosen ids are the next step's input.
   virtual void decode() = 0;
+  // How many steps may run before their predecessors' ids have been read by sampled(): decode() may have begun that many
+  // more than it was called for. sampled() stays that of the last decode() itself; logits() is unspecified until the next
+  // extend() or seat(). Lowered to 0, as before the last step that has room in the cache, nothing new is begun ahead; a step
+  // that already was is the next decode(). extend() and seat() set it to 0 and forget what was begun in vain, whose only trace
+  // is cache rows beyond the sequence's end.
+  virtual void run_ahead(int64_t /*steps*/) {}
   // Of the last extend or decode: the id of each wanted row (-1: its logits were not finite), and the logits.
   virtual std::span<const int32_t> sampled() = 0;
   virtual Tensor logits() const = 0;

@@ -36,7 +36,7 @@ struct Step {
   Tensor positions;    // [rows, 3]
   Tensor sequences;    // [rows]
   Tensor lengths;      // [rows] cache tokens that the row attends to: itself and all before it
-  Tensor slots;        // [rows] where the row's K and V go: page * kPageTokens + offset
+  Tensor slots;        // [rows] where the row's K and V go: page * kPageTokens + offset, or -1 for nowhere
   Tensor page_table;   // [sequences, pages]
   Tensor wanted;       // [wanted]
   Tensor visual_rows;  // [visual], null when there are none

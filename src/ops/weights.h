@@ -36,6 +36,12 @@ struct Norm {
   float eps = 1e-6f;
 };
 
+// Norms of a head of q and of k, and the rows of cosines and sines that rotate both.
+struct HeadNorms {
+  Norm q, k;
+  Tensor cos_sin;
+};
+
 // Angle j of a row is positions[axis[j]] * inv_freq[j]; it turns the pair (j, j + n). Both [1, n] in backend memory, float32
 // and I32, n = head_dim / 2.
 struct RopeTable {
