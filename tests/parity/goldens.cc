@@ -74,7 +74,9 @@ double cosine(const float* a, const float* b, size_t n) {
   return ab / std::sqrt(aa * bb);
 }
 
-Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows) : backend_(std::move(backend)) {
+Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows, const RunnerFactory& make_runner,
+         int64_t sequences)
+    : backend_(std::move(backend)) {
   const auto folder = checkpoint_folder(set);
   checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder));
   config_ = load_model_config(folder);
@@ -82,9 +84,9 @@ Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_r
   const PixelScale scale{{127.5f, 127.5f, 127.5f}, {127.5f, 127.5f, 127.5f}};
   tower_ = std::make_unique<VisionTower>(config_.vision, weights_.vision, *backend_, scale);
   decoder_ = std::make_unique<Decoder>(config_, weights_.decoder, *backend_,
-                                       Decoder::Shape{max_rows, max_rows, kPages * kPageTokens});
-  runner_ = make_eager_runner(*backend_, [this](const Step& step) { return decoder_->forward(step); },
-                              {.max_rows = max_rows, .sequences = 1, .pages = kPages});
+                                       Decoder::Shape{max_rows, max_rows, sequences * kPages * kPageTokens});
+  runner_ = make_runner(*backend_, [this](const Step& step) { return decoder_->forward(step); },
+                        {.max_rows = max_rows, .sequences = sequences, .pages = kPages});
 }
 
 // Pictures or clips, all of a case's patches one after the other, encoded as one input per grid.
@@ -139,12 +141,12 @@ Rig::Prompt Rig::prepare(const Golden& golden, const Probe* probe) {
   return p;
 }
 
-void Rig::extend(const Prompt& p, int64_t begin, int64_t end, bool all) {
+void Rig::extend(const Prompt& p, int64_t begin, int64_t end, bool all, int32_t sequence) {
   HostStep step;
   for (int64_t i = begin; i < end; ++i) {
     step.ids.push_back(p.ids[static_cast<size_t>(i)]);
     step.positions.push_back(p.positions[static_cast<size_t>(i)]);
-    step.sequences.push_back(0);
+    step.sequences.push_back(sequence);
     step.cache_indices.push_back(static_cast<int32_t>(i));
     if (all) step.wanted.push_back(static_cast<int32_t>(i - begin));
   }
@@ -161,22 +163,40 @@ void Rig::extend(const Prompt& p, int64_t begin, int64_t end, bool all) {
   runner_->extend(step);
 }
 
-void Rig::decode(const Prompt& p, int32_t token, int64_t cache_index) {
+void Rig::extend_in_chunks(const Prompt& p, int64_t chunk) {
+  const int64_t n = static_cast<int64_t>(p.ids.size());
+  for (int64_t begin = 0; begin < n; begin += chunk) extend(p, begin, std::min(n, begin + chunk), false);
+}
+
+void Rig::seat(const std::vector<Seat>& seats) {
   HostStep step;
-  const int32_t position = p.next_position + static_cast<int32_t>(cache_index - static_cast<int64_t>(p.ids.size()));
-  step.ids = {token};
-  step.positions = {{position, position, position}};
-  step.sequences = {0};
-  step.cache_indices = {static_cast<int32_t>(cache_index)};
-  step.wanted = {0};
+  for (const auto& [p, token, cache_index] : seats) {
+    const int32_t row = static_cast<int32_t>(step.rows());
+    const int32_t position = p.next_position + static_cast<int32_t>(cache_index - static_cast<int64_t>(p.ids.size()));
+    step.ids.push_back(token);
+    step.positions.push_back({position, position, position});
+    step.sequences.push_back(row);
+    step.cache_indices.push_back(static_cast<int32_t>(cache_index));
+    step.wanted.push_back(row);
+  }
   runner_->seat(step);
+}
+
+void Rig::decode(const Prompt& p, int32_t token, int64_t cache_index) {
+  seat({{p, token, cache_index}});
   runner_->decode();
 }
 
 std::vector<float> Rig::read(Tensor t) {
-  CHECK(t.dtype == DType::kF32);
   std::vector<float> out(static_cast<size_t>(t.size()));
-  backend_->download(t, out.data());
+  if (t.dtype == DType::kF32) {
+    backend_->download(t, out.data());
+  } else {
+    CHECK(t.dtype == DType::kBF16);
+    std::vector<bf16> narrow(out.size());
+    backend_->download(t, narrow.data());
+    std::ranges::transform(narrow, out.begin(), to_float);
+  }
   return out;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,10 +35,13 @@ struct Golden {
 double relative_error(const std::vector<float>& a, const std::vector<float>& b);
 double cosine(const float* a, const float* b, size_t n);
 
+using RunnerFactory = std::function<std::unique_ptr<Runner>(Backend&, Forward, const RunnerShape&)>;
+
 // A loaded model with its caches, driven below the engine so that every tensor can be seen.
 class Rig {
  public:
-  Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows);
+  Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows,
+      const RunnerFactory& make_runner = make_eager_runner, int64_t sequences = 1);
 
   struct Prompt {
     std::vector<int32_t> ids;
@@ -51,10 +55,21 @@ class Rig {
   // Encodes the case's pictures and clips and works out its positions.
   Prompt prepare(const Golden& golden, const Probe* probe);
   // Rows [begin, end) of the prompt, logits of all of them when `all`, else of the last row if it is the prompt's last.
-  void extend(const Prompt& prompt, int64_t begin, int64_t end, bool all);
+  void extend(const Prompt& prompt, int64_t begin, int64_t end, bool all, int32_t sequence = 0);
+  // The whole prompt, `chunk` rows at a time; logits of its last row.
+  void extend_in_chunks(const Prompt& prompt, int64_t chunk);
+
+  // The decode steps that follow begin with `token` at the given cache index of the prompt's sequence: number i for seats[i].
+  struct Seat {
+    const Prompt& prompt;
+    int32_t token;
+    int64_t cache_index;
+  };
+  void seat(const std::vector<Seat>& seats);
   // One decode step with the given input token at the given cache index.
   void decode(const Prompt& prompt, int32_t token, int64_t cache_index);
 
+  // Rows of float32 or bf16.
   std::vector<float> read(Tensor t);
   Runner& runner() { return *runner_; }
   Decoder& decoder() { return *decoder_; }

@@ -3,48 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "cpu/cpu_backend.h"
 #include "cpu/kernels.h"
-#include "goldens.h"
+#include "golden_cases.h"
 #include "ops/reference.h"
 
 namespace vireo::parity {
 namespace {
-
-constexpr int64_t kMaxRows = 1024;
-
-int32_t argmax(const float* row, size_t n) {
-  return static_cast<int32_t>(std::max_element(row, row + n) - row);
-}
-
-// A different greedy token is acceptable only where the two best logits are within four bf16 steps of the best one.
-bool near_tie(float margin, float best) {
-  const float step = std::exp2(std::floor(std::log2(std::fabs(best))) - 7);
-  return margin < 4 * step;
-}
-
-struct Case {
-  std::string set, name;
-};
-
-void PrintTo(const Case& c, std::ostream* out) {
-  *out << c.set << ' ' << c.name;
-}
-
-std::vector<Case> cases(std::initializer_list<std::string> sets) {
-  std::vector<Case> out;
-  for (const std::string& set : sets) {
-    for (const Json& c : read_index(set)) out.push_back({set, c["name"]});
-  }
-  return out;
-}
-
-std::string case_name(const testing::TestParamInfo<Case>& info) {
-  return info.param.set + "_" + info.param.name;
-}
 
 // --- reference backend ---
 
@@ -128,41 +93,7 @@ TEST_P(CpuParity, LogitsPointTheSameWay) {
   for (const std::string& isa : isa_names()) {
     SCOPED_TRACE(isa);
     Rig rig(set, make_cpu_backend({.threads = 2, .isa = isa}), kMaxRows);
-    const size_t vocab = static_cast<size_t>(rig.config().text.vocab_size);
-    const Rig::Prompt prompt = rig.prepare(golden, nullptr);
-    const int64_t n = static_cast<int64_t>(prompt.ids.size());
-    rig.extend(prompt, 0, n, true);
-    const std::vector<float> logits = rig.read(rig.runner().logits());
-
-    if (golden.has("ref.logits")) {
-      const auto expected = golden.floats("ref.logits");
-      double sum = 0, least = 1;
-      for (size_t r = 0; r < static_cast<size_t>(n); ++r) {
-        const double c = cosine(&logits[r * vocab], &expected[r * vocab], vocab);
-        sum += c;
-        least = std::min(least, c);
-      }
-      EXPECT_GT(sum / static_cast<double>(n), 0.9999);
-      EXPECT_GT(least, 0.997);
-    }
-
-    const auto expected = golden.floats("ref.decode_logits");
-    const auto margin = golden.floats("ref.margin");
-    const auto generated = golden.ints("ref.generated");
-    std::vector<float> row(logits.end() - static_cast<int64_t>(vocab), logits.end());
-    for (size_t step = 0; step < generated.size(); ++step) {
-      const float* reference = &expected[step * vocab];
-      EXPECT_GT(cosine(row.data(), reference, vocab), 0.9995) << "decode row " << step;
-      const int32_t token = argmax(row.data(), vocab);
-      if (token != generated[step]) {
-        EXPECT_TRUE(near_tie(margin[step], *std::max_element(reference, reference + vocab)))
-            << "step " << step << ": token " << token << " instead of " << generated[step];
-        std::printf("near tie: %s %s step %zu, margin %.4f: %d instead of %d\n", name.c_str(), isa.c_str(), step,
-                    margin[step], token, static_cast<int>(generated[step]));
-      }
-      rig.decode(prompt, static_cast<int32_t>(generated[step]), n + static_cast<int64_t>(step));
-      row = rig.read(rig.runner().logits());
-    }
+    expect_same_direction(rig, golden, name + " " + isa);
   }
 }
 
@@ -194,7 +125,7 @@ TEST_P(Chunks, SameCacheAndLogitsAtAnyChunkSize) {
     Rig rig(set, make_backend(backend), kMaxRows);
     const Rig::Prompt prompt = rig.prepare(golden, nullptr);
     const int64_t n = static_cast<int64_t>(prompt.ids.size());
-    for (int64_t begin = 0; begin < n; begin += chunk) rig.extend(prompt, begin, std::min(n, begin + chunk), false);
+    rig.extend_in_chunks(prompt, chunk);
     const auto logits = rig.read(rig.runner().logits());
     const AttentionShape& shape = rig.decoder().shape();
     const size_t width = static_cast<size_t>(shape.kv_heads * shape.head_dim);

@@ -1,0 +1,199 @@
+// cuda_step_bench: one decode step at the shape of Qwen3-VL-2B on a GPU. Finds the cuts of its products with which the whole step is
+// fastest, then times each part as a recorded chain over all layers: microseconds, bytes read, share of the device's read rate.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <random>
+
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_context.h"
+
+namespace vireo::cuda {
+namespace {
+
+constexpr int64_t kLayers = 28, kHidden = 2048, kInner = 6144, kVocabulary = 151936, kTokens = 1581, kPages = 64;
+constexpr AttentionShape kShape{16, 8, 128, 0.0883883f};
+constexpr int64_t kQ = int64_t{kShape.heads} * kShape.head_dim,
+                  kQkv = kQ + 2 * int64_t{kShape.kv_heads} * kShape.head_dim;
+
+struct Layer {
+  std::unique_ptr<Linear> qkv, o, gate_up, down;
+  OwnedKv kv;
+};
+
+class DecodeStep {
+ public:
+  explicit DecodeStep(CudaBackendBase& backend) : b_(backend), ops_(backend.cuda_ops()) {
+    std::mt19937 random(1);
+    values_.resize(static_cast<size_t>(kVocabulary * kHidden));
+    uint32_t state = 1;
+    for (bf16& v : values_) {
+      state = state * 1664525u + 1013904223u;
+      v = to_bf16((static_cast<float>(state >> 8) / (1 << 23) - 1) * 0.05f);
+    }
+    for (int64_t i = 0; i < kLayers; ++i) {
+      layers_.push_back({matrix(kQkv, kHidden, "qkv_proj"), matrix(kHidden, kQ, "o_proj"),
+                         matrix(2 * kInner, kHidden, "gate_up"), matrix(kHidden, kInner, "mlp_down"),
+                         b_.allocate_kv(kPages * kPageTokens, kShape)});
+    }
+    head_ = matrix(kVocabulary, kHidden, "lm_head");
+    norm_ = {b_.place_vector({"n", DType::kBF16, {kHidden}, values_.data()}), {}};
+    x_ = b_.allocate(1, kHidden, DType::kF32);
+    std::vector<float> x(kHidden, 0.5f);
+    b_.upload(x.data(), x_.view);
+    h_ = b_.allocate(1, kHidden, DType::kBF16);
+    qkv_ = b_.allocate(1, kQkv, DType::kBF16);
+    attn_ = b_.allocate(1, kQ, DType::kBF16);
+    gate_up_ = b_.allocate(1, 2 * kInner, DType::kBF16);
+    act_ = b_.allocate(1, kInner, DType::kBF16);
+    logits_ = b_.allocate(1, kVocabulary, DType::kF32);
+    cos_sin_ = b_.allocate(1, kShape.head_dim, DType::kF32);
+    for (const OwnedTensor* t : {&qkv_, &attn_, &act_}) b_.upload(values_.data(), t->view);
+    std::vector<float> angles(static_cast<size_t>(kShape.head_dim), 0.7f);
+    b_.upload(angles.data(), cos_sin_.view);
+    memory_ = b_.allocate_step(1, 1, kPages);
+    HostStep host;
+    host.ids = {7};
+    host.positions = {{85, 85, 85}};
+    host.sequences = {0};
+    host.cache_indices = {kTokens - 1};
+    host.wanted = {0};
+    b_.plan(host, memory_);
+  }
+
+  Norm norm() const { return {norm_.tensor.view, {}, 1e-6f}; }
+  void qkv(const Layer& l) { ops_.norm_linear(norm(), *l.qkv, x_.view, h_.view, qkv_.view); }
+  void attend(const Layer& l) {
+    const Norm n{norm_.tensor.view.slice_cols(0, kShape.head_dim), {}, 1e-6f};
+    ops_.norm_rope_attend(qkv_.view, {n, n, cos_sin_.view}, memory_.step, l.kv.view, kShape, attn_.view);
+  }
+  void o(const Layer& l) { ops_.linear_add(*l.o, attn_.view, h_.view, x_.view); }
+  void gate_up(const Layer& l) { ops_.norm_gate_up(norm(), *l.gate_up, x_.view, h_.view, gate_up_.view, act_.view); }
+  void down(const Layer& l) { ops_.linear_add(*l.down, act_.view, h_.view, x_.view); }
+  void head() { ops_.norm_linear(norm(), *head_, x_.view, h_.view, logits_.view); }
+  void sample() { ops_.sample(logits_.view, memory_.step); }
+
+  // Microseconds of one replay of the recorded work.
+  double time(const std::function<void()>& work) {
+    const cudaStream_t stream = b_.memory().stream();
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work();
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    const double seconds = median_seconds(ops_.queue(), 15, [&] { CUDA_CHECK(cudaGraphLaunch(exec, stream)); });
+    CUDA_CHECK(cudaStreamSynchronize(stream));
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    return seconds * 1e6;
+  }
+  double time_layers(const std::function<void(const Layer&)>& work) {
+    return time([&] {
+      for (const Layer& l : layers_) work(l);
+    });
+  }
+  double whole() {
+    return time([&] {
+      for (const Layer& l : layers_) {
+        qkv(l);
+        attend(l);
+        o(l);
+        gate_up(l);
+        down(l);
+      }
+      head();
+      sample();
+    });
+  }
+
+ private:
+  std::unique_ptr<Linear> matrix(int64_t out, int64_t in, const std::string& projection) {
+    return b_.place({{"w", DType::kBF16, {out, in}, values_.data()}}, {}, {0, projection});
+  }
+
+  struct OwnedNorm {
+    OwnedTensor tensor;
+    Tensor none;
+  };
+  CudaBackendBase& b_;
+  CudaOps& ops_;
+  std::vector<bf16> values_;
+  std::vector<Layer> layers_;
+  std::unique_ptr<Linear> head_;
+  OwnedNorm norm_;
+  OwnedTensor x_, h_, qkv_, attn_, gate_up_, act_, logits_, cos_sin_;
+  StepMemory memory_;
+};
+
+void report(const char* name, double us, double bytes, double rate) {
+  fmt::print("{:<12} {:9.1f} us {:8.1f} MB {:7.0f} GB/s {:4.0f} %\n", name, us, bytes * 1e-6, bytes / us * 1e-3,
+             100 * bytes / us * 1e6 / rate);
+}
+
+}  // namespace
+
+int run() {
+  const auto made = make_cuda_backend({});
+  auto& backend = dynamic_cast<CudaBackendBase&>(*made);
+  const double rate = backend.measure_read_rate();
+  fmt::print("{}, read {:.0f} GB/s\n", backend.description(), rate * 1e-9);
+  DecodeStep step(backend);
+  CudaOps& ops = backend.cuda_ops();
+  const double layer_qkv = 2.0 * kQkv * kHidden, layer_o = 2.0 * kQ * kHidden, layer_gate = 4.0 * kInner * kHidden,
+               layer_down = 2.0 * kInner * kHidden, kv = 2.0 * 2 * kTokens * kShape.kv_heads * kShape.head_dim,
+               head = 2.0 * kVocabulary * kHidden;
+  const double L = kLayers;
+  struct Product {
+    const char* name;
+    std::pair<int64_t, int64_t> shape;
+    std::function<void(const Layer&)> run;
+    double bytes;
+  };
+  const std::vector<Product> products = {
+      {"qkv", {kQkv, kHidden}, [&](const Layer& l) { step.qkv(l); }, L * layer_qkv},
+      {"o", {kHidden, kQ}, [&](const Layer& l) { step.o(l); }, L * layer_o},
+      {"gate_up", {2 * kInner, kHidden}, [&](const Layer& l) { step.gate_up(l); }, L * layer_gate},
+      {"down", {kHidden, kInner}, [&](const Layer& l) { step.down(l); }, L * layer_down},
+      {"head", {kVocabulary, kHidden}, {}, head}};
+  const double all = L * (layer_qkv + layer_o + layer_gate + layer_down + kv) + head;
+  // One product after the other gets the cut with which the whole step is fastest.
+  for (const Product& p : products) ops.shapes()[p.shape] = {3, 8, 2};
+  double best = step.whole();
+  for (int round = 0; round < 2; ++round) {
+    for (const Product& p : products) {
+      GemvShape chosen = ops.shapes()[p.shape];
+      for (int depth : {2, 3, 4, 5, 6}) {
+        for (int blocks : {1, 2, 3}) {
+          ops.shapes()[p.shape] = {depth, 8, blocks};
+          const double us = step.whole();
+          if (us >= best) continue;
+          best = us;
+          chosen = ops.shapes()[p.shape];
+        }
+      }
+      ops.shapes()[p.shape] = chosen;
+    }
+  }
+  for (const Product& p : products) {
+    const GemvShape& s = ops.shapes()[p.shape];
+    const double us = p.run ? step.time_layers(p.run) : step.time([&] { step.head(); });
+    fmt::print("depth {} blocks {} ", s.depth, s.blocks_per_processor);
+    report(p.name, us, p.bytes, rate);
+  }
+  report("attend", step.time_layers([&](const Layer& l) { step.attend(l); }), L * kv, rate);
+  report("attend, o", step.time_layers([&](const Layer& l) { step.attend(l), step.o(l); }), L * (kv + layer_o), rate);
+  report("products", step.time_layers([&](const Layer& l) { step.qkv(l), step.o(l), step.gate_up(l), step.down(l); }),
+         L * (layer_qkv + layer_o + layer_gate + layer_down), rate);
+  report("head, sample", step.time([&] { step.head(), step.sample(); }), head, rate);
+  report("whole", step.whole(), all, rate);
+  return 0;
+}
+
+}  // namespace vireo::cuda
+
+int main() {
+  return vireo::cuda::run();
+}

@@ -1,0 +1,302 @@
+// Attention of up to 8 rows over the paged cache: bound by the bytes of keys and values. A block takes 128 tokens of one row and KV
+// head for the query heads of the group, each of its 8 warps 16 tokens, on the tensor cores (the heads are the rows of the
+// product); the block that finishes a row and head last adds the parts up in their order. How many parts there are is read
+// from the step, so one grid serves every length.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/check.h"
+#include "cuda/device.cuh"
+#include "cuda/kernels.h"
+#include "cuda/tensor_core.cuh"
+
+namespace vireo::cuda {
+namespace {
+
+constexpr int kWarps = 8, kWarpTokens = kSplitTokens / kWarps, kHeads = 8;  // heads at a time
+static_assert(kWarpTokens == 16 && kPageTokens % kWarpTokens == 0);
+
+struct DecodeArguments {
+  const bf16* q;
+  int64_t q_stride;
+  const bf16 *k, *v;
+  const int32_t *sequences, *lengths, *page_table;
+  int pages;  // of a sequence
+  int rows, heads, kv_heads, head_dim;
+  float scale;  // times log2(e)
+  float* partials;
+  int32_t* counters;
+  int parts;  // room for parts of one row and head
+  bf16* out;
+  int64_t out_stride;
+};
+
+// One part: head_dim sums of p * v, then the largest score and the sum of p.
+__device__ __forceinline__ int part_size(int head_dim) {
+  return head_dim + 2;
+}
+
+// Keys and values of one warp in shared memory, kDim values each: a key's chunks are read by the lane that copied them, values by
+// ldmatrix, whose rows are swizzled by chunk.
+template <int kDim>
+struct WarpTiles {
+  static constexpr int kChunks = kDim / 8;
+  static constexpr int kBytes = 2 * kWarpTokens * kDim * 2;
+  uint32_t base;
+  __device__ uint32_t key(int half, int j, int lane) const {
+    return base + ((half * kChunks / 4 + j) * 32 + lane) * 16;
+  }
+  __device__ uint32_t value(int token, int chunk) const {
+    return base + kBytes / 2 + token * kDim * 2 + ((chunk ^ (token & 7)) << 4);
+  }
+};
+
+// What a warp or a block knows of its tokens, per head: sums of weight * value, the largest score (in powers of two), the sum of weights.
+template <int kDim>
+struct Partial {
+  float sums[kHeads][kDim];
+  float largest[kHeads];
+  float total[kHeads];
+};
+
+// Tokens [first, first + 16) of the part, those below `length` only.
+template <int kDim>
+__device__ __forceinline__ void fetch(const DecodeArguments& a, const WarpTiles<kDim>& tiles, int64_t at, int first,
+                                      int begin, int end, int length, int lane) {
+  constexpr int kChunks = kDim / 8;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < kChunks / 4; ++j) {
+      const int token = half * 8 + lane / 4, dim = j * 32 + lane % 4 * 8;
+      if (first + token < begin || first + token >= end) continue;
+      const bool inside = first + token < length && dim < a.head_dim;
+      copy_async(tiles.key(half, j, lane), inside ? a.k + at + token * a.head_dim + dim : a.k, inside);
+      copy_async(tiles.value(token, dim / 8), inside ? a.v + at + token * a.head_dim + dim : a.v, inside);
+    }
+  }
+}
+
+// Scores, weights and sums of one warp's 16 tokens for up to 8 heads; lane / 4 is the head.
+template <int kDim>
+__device__ __forceinline__ void attend_warp(const WarpTiles<kDim>& tiles, const uint4 (&q)[kDim / 32], int tokens,
+                                            float scale, Partial<kDim>& out) {
+  const int lane = threadIdx.x % 32, head = lane / 4;
+  float scores[2][4] = {};
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int j = 0; j < kDim / 32; ++j) {
+      const uint4 k = load_shared(tiles.key(half, j, lane));
+      multiply_add(scores[half], {q[j].x, 0, q[j].y, 0}, k.x, k.y);
+      multiply_add(scores[half], {q[j].z, 0, q[j].w, 0}, k.z, k.w);
+    }
+  }
+  float largest = -INFINITY;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const bool inside = half * 8 + lane % 4 * 2 + i < tokens;
+      scores[half][i] = inside ? scores[half][i] * scale : -INFINITY;
+      largest = fmaxf(largest, scores[half][i]);
+    }
+  }
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+  float total = 0;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      scores[half][i] = tokens > 0 ? exp2f(scores[half][i] - largest) : 0.0f;
+      total += scores[half][i];
+    }
+  }
+  total += __shfl_xor_sync(kAllLanes, total, 1);
+  total += __shfl_xor_sync(kAllLanes, total, 2);
+  if (lane % 4 == 0) {
+    out.largest[head] = largest;
+    out.total[head] = total;
+  }
+  const uint32_t p[4] = {pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0};
+#pragma unroll
+  for (int d = 0; d < kDim / 16; ++d) {
+    uint32_t v[4];
+    load_matrices_turned(v, tiles.value(lane % 16, d * 2 + lane / 16));
+    float low[4] = {}, high[4] = {};
+    multiply_add(low, p, v[0], v[1]);
+    multiply_add(high, p, v[2], v[3]);
+    *reinterpret_cast<float2*>(&out.sums[head][d * 16 + lane % 4 * 2]) = {low[0], low[1]};
+    *reinterpret_cast<float2*>(&out.sums[head][d * 16 + 8 + lane % 4 * 2]) = {high[0], high[1]};
+  }
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArguments a) {
+  extern __shared__ uint4 shared[];
+  __shared__ bool last;
+  Partial<kDim>* partials = reinterpret_cast<Partial<kDim>*>(shared);  // of the warps
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const WarpTiles<kDim> tiles{shared_address(partials + kWarps) + warp * WarpTiles<kDim>::kBytes};
+  const int group = a.heads / a.kv_heads, size = part_size(a.head_dim);
+
+  let_next_start();
+  bool waited = false;
+  // Parts of all rows and heads, one after the other.
+  int item = blockIdx.x;
+#pragma unroll 1
+  for (int row = 0; row < a.rows; ++row) {
+    const int length = load_index(a.lengths + row);
+    const int32_t* pages = a.page_table + int64_t{load_index(a.sequences + row)} * a.pages;
+    const int parts = (length + kSplitTokens - 1) / kSplitTokens, items = parts * a.kv_heads;
+#pragma unroll 1
+    for (; item < items; item += gridDim.x) {
+      const int part = item % parts, kv_head = item / parts, first = part * kSplitTokens + warp * kWarpTokens;
+      const int64_t page = first < length ? load_index(pages + first / kPageTokens) : 0;
+      const int64_t at = ((page * a.kv_heads + kv_head) * kPageTokens + first % kPageTokens) * a.head_dim;
+      // Tokens of earlier steps need no waiting; those of this step are among the last `rows`.
+      const int old = waited ? INT32_MAX : max(0, length - a.rows);
+      __syncwarp();
+      fetch(a, tiles, at, first, 0, old, length, lane);
+      if (!waited) {
+        wait_for_previous();
+        waited = true;
+        fetch(a, tiles, at, first, old, INT32_MAX, length, lane);
+      }
+      commit_copies();
+
+      const int64_t first_head = row * int64_t{a.heads} + int64_t{kv_head} * group;
+#pragma unroll 1
+      for (int head0 = 0; head0 < group; head0 += kHeads) {
+        const int heads = min(kHeads, group - head0);
+        uint4 q[kDim / 32];
+#pragma unroll
+        for (int j = 0; j < kDim / 32; ++j) {
+          const int dim = j * 32 + lane % 4 * 8;
+          const bf16* from = a.q + row * a.q_stride + (int64_t{kv_head} * group + head0 + lane / 4) * a.head_dim + dim;
+          const bool inside = lane / 4 < heads && dim < a.head_dim;
+          q[j] = inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+        }
+        wait_for_copies<0>();
+        __syncwarp();
+        attend_warp<kDim>(tiles, q, length - first, a.scale, partials[warp]);
+        __syncthreads();
+        // The warps' parts become one.
+        for (int i = threadIdx.x; i < heads * a.head_dim; i += blockDim.x) {
+          const int h = i / a.head_dim, d = i % a.head_dim;
+          float most = -INFINITY, sum = 0, total = 0;
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w) most = fmaxf(most, partials[w].largest[h]);
+#pragma unroll
+          for (int w = 0; w < kWarps; ++w) {
+            const float factor = exp2f(partials[w].largest[h] - most);
+            sum = fmaf(factor, partials[w].sums[h][d], sum);
+            total = fmaf(factor, partials[w].total[h], total);
+          }
+          if (parts == 1) {
+            store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + head0 + h) * a.head_dim + d,
+                        sum / total);
+            continue;
+          }
+          float* to = a.partials + ((first_head + head0 + h) * a.parts + part) * size;
+          to[d] = sum;
+          if (d == 0) {
+            to[a.head_dim] = most;
+            to[a.head_dim + 1] = total;
+          }
+        }
+        __syncthreads();
+      }
+      if (parts == 1) continue;
+
+      if (threadIdx.x == 0) {
+        int32_t* counter = a.counters + row * a.kv_heads + kv_head;
+        last = add_in_order(counter, 1) == parts - 1;
+        if (last) *counter = 0;
+      }
+      __syncthreads();
+      if (!last) continue;
+      for (int i = threadIdx.x; i < group * a.head_dim; i += blockDim.x) {
+        const int h = i / a.head_dim, d = i % a.head_dim;
+        const float* from = a.partials + (first_head + h) * a.parts * size;
+        float most = -INFINITY, sum = 0, total = 0;
+        // A batch of parts at a time, all of its loads in flight together.
+        constexpr int kBatch = 16;
+        for (int begin = 0; begin < parts; begin += kBatch) {
+          float value[kBatch], largest[kBatch], weight[kBatch];
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j) {
+            const float* of = from + min(begin + j, parts - 1) * size;
+            value[j] = __ldcg(of + d);
+            largest[j] = __ldcg(of + a.head_dim);
+            weight[j] = __ldcg(of + a.head_dim + 1);
+          }
+          float batch_most = most;
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j) batch_most = fmaxf(batch_most, largest[j]);
+          const float keep = exp2f(most - batch_most);
+          sum *= keep;
+          total *= keep;
+          most = batch_most;
+#pragma unroll
+          for (int j = 0; j < kBatch; ++j) {
+            const float factor = begin + j < parts ? exp2f(largest[j] - most) : 0.0f;
+            sum = fmaf(factor, value[j], sum);
+            total = fmaf(factor, weight[j], total);
+          }
+        }
+        store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * a.head_dim + d, sum / total);
+      }
+    }
+    item -= items;
+  }
+  if (!waited) wait_for_previous();
+}
+
+template <int kDim>
+void run(const Queue& queue, const DecodeArguments& a) {
+  constexpr int kBytes = kWarps * (WarpTiles<kDim>::kBytes + sizeof(Partial<kDim>));
+  const auto kernel = attend_decode_kernel<kDim>;
+  static const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+  CUDA_CHECK(raised);
+  // Blocks without a part leave at once; where there are more parts than blocks, these take turns.
+  const int64_t most = int64_t{queue.multiprocessors} * 2, items = int64_t{a.rows} * a.kv_heads * a.parts;
+  launch(queue, kernel, static_cast<unsigned>(std::min(most, items)), kWarps * 32, kBytes, a);
+}
+
+}  // namespace
+
+int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape) {
+  const int64_t parts = (slots + kSplitTokens - 1) / kSplitTokens;
+  return kGemvRows * shape.heads * parts * (shape.head_dim + 2);
+}
+
+void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
+                   DecodeScratch scratch, Tensor out) {
+  CHECK(q.rows <= kGemvRows && shape.head_dim <= 128 && shape.head_dim % 8 == 0);
+  CHECK(q.dtype == DType::kBF16 && out.dtype == DType::kBF16 && q.stride % 8 == 0);
+  DecodeArguments a = {};
+  a.q = q.row<bf16>(0);
+  a.q_stride = q.stride;
+  a.k = cache.k.row<bf16>(0);
+  a.v = cache.v.row<bf16>(0);
+  a.sequences = step.sequences.row<int32_t>(0);
+  a.lengths = step.lengths.row<int32_t>(0);
+  a.page_table = step.page_table.row<int32_t>(0);
+  a.pages = static_cast<int>(step.page_table.cols);
+  a.rows = static_cast<int>(q.rows);
+  a.heads = shape.heads;
+  a.kv_heads = shape.kv_heads;
+  a.head_dim = shape.head_dim;
+  a.scale = shape.scale * kLog2e;
+  a.partials = scratch.partials;
+  a.counters = scratch.counters;
+  a.parts = (a.pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
+  a.out = out.row<bf16>(0);
+  a.out_stride = out.stride;
+  if (shape.head_dim <= 64) return run<64>(queue, a);
+  run<128>(queue, a);
+}
+
+}  // namespace vireo::cuda

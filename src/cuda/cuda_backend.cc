@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "base/check.h"
+#include "base/host_info.h"
+#include "cuda/cuda_context.h"
+#include "vireo/error.h"
+
+namespace vireo {
+namespace cuda {
+
+double median_seconds(const Queue& queue, int runs, const std::function<void()>& work) {
+  cudaEvent_t begin, end;
+  CUDA_CHECK(cudaEventCreate(&begin));
+  CUDA_CHECK(cudaEventCreate(&end));
+  std::vector<float> milliseconds;
+  for (int i = 0; i <= runs; ++i) {
+    CUDA_CHECK(cudaEventRecord(begin, queue.stream));
+    work();
+    CUDA_CHECK(cudaEventRecord(end, queue.stream));
+    CUDA_CHECK(cudaEventSynchronize(end));
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, begin, end));
+    if (i > 0) milliseconds.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  std::nth_element(milliseconds.begin(), milliseconds.begin() + runs / 2, milliseconds.end());
+  return milliseconds[static_cast<size_t>(runs / 2)] * 1e-3;
+}
+
+namespace {
+
+int attribute(cudaDeviceAttr which, int device) {
+  int value = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&value, which, device));
+  return value;
+}
+
+CudaDevice describe(int index) {
+  cudaDeviceProp p;
+  CUDA_CHECK(cudaGetDeviceProperties(&p, index));
+  CudaDevice d{index, p.name, p.major * 10 + p.minor, p.multiProcessorCount, p.totalGlobalMem, 0, p.integrated != 0};
+  size_t total = 0, free = 0;
+  CUDA_CHECK(cudaSetDevice(index));
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  d.free_bytes = free;
+  return d;
+}
+
+CudaDevice find_device(int index) {
+  std::string reason;
+  const auto devices = cuda_devices(reason);
+  if (index < static_cast<int>(devices.size())) return devices[static_cast<size_t>(index)];
+  const std::string name = "cuda:" + std::to_string(index);
+  if (devices.empty()) throw Error(ErrorKind::kDevice, "--device " + name + ": " + reason + "; use --device cpu");
+  throw Error(ErrorKind::kDevice, "--device " + name + " is not there: this machine has cuda:0" +
+                                      (devices.size() > 1 ? " to cuda:" + std::to_string(devices.size() - 1) : ""));
+}
+
+// The driver reads this when it is first used: it then takes no machine code from the program, only what it can translate.
+void force_translation(int kernels) {
+  if (kernels != 0) setenv("CUDA_FORCE_PTX_JIT", "1", 1);
+}
+
+// The PTX version (87 for compute_87) behind the kernels that the driver took.
+int loaded_kernels(const CudaDevice& device, int wanted) {
+  const int version = kernels_version();
+  if (version == 0) {
+    throw Error(ErrorKind::kDevice, "this build has kernels for " + cuda_architectures() + " and " + device.name +
+                                        " has compute capability " + std::to_string(device.capability / 10) + "." +
+                                        std::to_string(device.capability % 10) +
+                                        ": build with -DGPU_ARCH=" + std::to_string(device.capability));
+  }
+  if (wanted != 0 && version != wanted) {
+    throw Error(ErrorKind::kUsage, "--kernels " + std::to_string(wanted) + ": the driver took those for compute_" +
+                                       std::to_string(version) + ": build with -DGPU_ARCH=" + std::to_string(wanted));
+  }
+  return version;
+}
+
+class CudaBackend : public CudaBackendBase {
+ public:
+  CudaBackend(const CudaDevice& device, int kernels)
+      : device_(device),
+        memory_(std::make_shared<DeviceMemory>(device.index)),
+        kernels_(loaded_kernels(device, kernels)),
+        ops_(queue()) {
+    sample_memory_ = memory_->take(kGemvRows * (kSampleParts * 2 + 1) * 4);
+    SampleScratch& s = ops_.scratch().sample;
+    s.values = static_cast<float*>(sample_memory_.get());
+    s.ids = reinterpret_cast<int32_t*>(s.values + kGemvRows * kSampleParts);
+    s.counters = s.ids + kGemvRows * kSampleParts;
+    clear(s.counters, kGemvRows * 4);
+  }
+
+  std::string name() const override { return "cuda"; }
+  std::string description() const override {
+    return device_.name + ", kernels " + std::to_string(kernels_) +
+           (kernels_ < device_.capability ? " (translated)" : "");
+  }
+  DType activation_type() const override { return DType::kBF16; }
+  DType residual_type() const override { return DType::kF32; }
+  DType kv_type() const override { return DType::kBF16; }
+  Ops& ops() override { return ops_; }
+  CudaOps& cuda_ops() override { return ops_; }
+  DeviceMemory& memory() override { return *memory_; }
+  void set_cancel(const std::atomic<bool>*) override {}  // what was begun takes milliseconds; callers look between ops
+
+  std::optional<uint64_t> available_memory() const override {
+    if (device_.integrated) return available_host_memory();
+    memory_->use();
+    size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return free;
+  }
+
+  OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override {
+    const auto data = memory_->take(static_cast<size_t>(rows * cols) * size_of(dtype));
+    return {{data.get(), dtype, rows, cols, cols}, data};
+  }
+
+  void upload(const void* host, Tensor t) override {
+    if (t.rows == 0) return;
+    memory_->use();
+    const size_t element = size_of(t.dtype), row = static_cast<size_t>(t.cols) * element;
+    CUDA_CHECK(cudaMemcpy2DAsync(t.data, static_cast<size_t>(t.stride) * element, host, row, row,
+                                 static_cast<size_t>(t.rows), cudaMemcpyHostToDevice, memory_->stream()));
+    // The host memory is the caller's again.
+    CUDA_CHECK(cudaStreamSynchronize(memory_->stream()));
+  }
+
+  void download(Tensor t, void* host) override {
+    memory_->use();
+    const size_t element = size_of(t.dtype), row = static_cast<size_t>(t.cols) * element;
+    CUDA_CHECK(cudaMemcpy2DAsync(host, row, t.data, static_cast<size_t>(t.stride) * element, row,
+                                 static_cast<size_t>(t.rows), cudaMemcpyDeviceToHost, memory_->stream()));
+    CUDA_CHECK(cudaStreamSynchronize(memory_->stream()));
+  }
+
+  void copy(Tensor from, Tensor to) override {
+    CHECK(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype);
+    CHECK(from.stride == from.cols && to.stride == to.cols);
+    memory_->use();
+    CUDA_CHECK(cudaMemcpyAsync(to.data, from.data, static_cast<size_t>(from.size()) * size_of(from.dtype),
+                               cudaMemcpyDeviceToDevice, memory_->stream()));
+  }
+
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override {
+    CHECK(slots % kPageTokens == 0);
+    const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
+    OwnedKv kv{{}, allocate(slots, cols, DType::kBF16), allocate(slots, cols, DType::kBF16)};
+    kv.view = {kv.k.view, kv.v.view};
+    for (Tensor t : {kv.view.k, kv.view.v}) clear(t.data, static_cast<size_t>(t.size()) * 2);
+    reserve_decode(slots, shape);
+    return kv;
+  }
+
+  void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
+    const int64_t page = slot / kPageTokens;
+    std::vector<bf16> row(static_cast<size_t>(shape.head_dim));
+    for (int h = 0; h < shape.kv_heads; ++h) {
+      const int64_t at = ((page * shape.kv_heads + h) * kPageTokens + slot % kPageTokens) * shape.head_dim;
+      for (const auto& [tensor, to] : {std::pair{cache.k, k}, std::pair{cache.v, v}}) {
+        download({tensor.row<bf16>(0) + at, DType::kBF16, 1, shape.head_dim, shape.head_dim}, row.data());
+        for (int d = 0; d < shape.head_dim; ++d) to[h * shape.head_dim + d] = to_float(row[static_cast<size_t>(d)]);
+      }
+    }
+  }
+
+  std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
+                                const Role& role) override {
+    int64_t out = 0;
+    for (const HostTensor& t : parts) out += t.shape[0];
+    auto w = make_linear(parts[0].shape[1], out, 1, role);
+    fill(*w, 0, parts);
+    if (biases.empty()) return w;
+    std::vector<float> values;
+    for (const HostTensor& b : biases) append_floats(b, values);
+    CHECK(static_cast<int64_t>(values.size()) == out);
+    w->bias_memory = place_floats(values);
+    w->bias = w->bias_memory.view.row<float>(0);
+    return w;
+  }
+
+  std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
+                                        const Role& role) override {
+    const bool turned = layout == ExpertLayout::kInOut;
+    int64_t out = 0;
+    for (const HostTensor& t : experts[0]) out += t.shape[turned ? 1 : 0];
+    auto w = make_linear(experts[0][0].shape[turned ? 0 : 1], out, static_cast<int64_t>(experts.size()), role);
+    for (size_t e = 0; e < experts.size(); ++e) {
+      if (turned) {
+        CHECK(experts[e].size() == 1);
+        fill_turned(*w, static_cast<int64_t>(e), experts[e][0]);
+      } else {
+        fill(*w, static_cast<int64_t>(e), experts[e]);
+      }
+    }
+    return w;
+  }
+
+  OwnedTensor place_vector(const HostTensor& vector) override {
+    std::vector<float> values;
+    append_floats(vector, values);
+    return place_floats(values);
+  }
+
+  OwnedTensor place_table(const HostTensor& table) override {
+    CHECK(table.dtype == DType::kBF16 && table.shape.size() == 2);
+    OwnedTensor t = allocate(table.shape[0], table.shape[1], DType::kBF16);
+    upload(table.data, t.view);
+    return t;
+  }
+
+  double measure_read_rate() override {
+    const int64_t most = static_cast<int64_t>(available_memory().value_or(0)) / 2;
+    const int64_t bytes = std::min(int64_t{4} << 30, most) / 4096 * 4096;
+    if (bytes <= 0) return 0;
+    const auto data = memory_->take(static_cast<size_t>(bytes) + 4096);
+    CUDA_CHECK(cudaMemsetAsync(data.get(), 0x5a, static_cast<size_t>(bytes), memory_->stream()));
+    uint32_t* sums = reinterpret_cast<uint32_t*>(static_cast<char*>(data.get()) + bytes);
+    return static_cast<double>(bytes) /
+           median_seconds(ops_.queue(), 9, [&] { read_all(ops_.queue(), data.get(), bytes, sums); });
+  }
+
+ private:
+  // A CudaLinear that owns its memory.
+  struct OwningLinear : CudaLinear {
+    using CudaLinear::CudaLinear;
+    std::shared_ptr<void> memory;
+    OwnedTensor bias_memory;
+  };
+
+  Queue queue() const {
+    Queue q;
+    q.stream = memory_->stream();
+    q.multiprocessors = device_.multiprocessors;
+    q.early_start = q.bulk_copies = kernels_ >= 90;
+    // Kernels have some of their own beside what a launch asks for.
+    q.block_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index) - (1 << 10);
+    return q;
+  }
+
+  void clear(void* data, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, memory_->stream())); }
+
+  void reserve_decode(int64_t slots, const AttentionShape& shape) {
+    const int64_t partials = attend_decode_partials(slots, shape);
+    DecodeScratch& s = ops_.scratch().decode;
+    if (partials > partials_) {
+      partials_memory_ = memory_->take(static_cast<size_t>(partials) * 4);
+      s.partials = static_cast<float*>(partials_memory_.get());
+      partials_ = partials;
+    }
+    const int counters = kGemvRows * shape.kv_heads;
+    if (counters <= counters_) return;
+    counters_memory_ = memory_->take(static_cast<size_t>(counters) * 4);
+    s.counters = static_cast<int32_t*>(counters_memory_.get());
+    clear(s.counters, static_cast<size_t>(counters) * 4);
+    counters_ = counters;
+  }
+
+  Uploader& uploader() {
+    if (!uploader_) uploader_ = std::make_unique<Uploader>(*memory_);
+    return *uploader_;
+  }
+
+  std::unique_ptr<OwningLinear> make_linear(int64_t in, int64_t out, int64_t groups, const Role& role) {
+    const bool pairs = role.projection == "gate_up" && out % 2 == 0;
+    auto w =
+        std::make_unique<OwningLinear>(in, out, groups, pairs ? CudaLinear::Order::kPairs : CudaLinear::Order::kPlain);
+    w->memory = memory_->take(static_cast<size_t>(groups * w->group_size()) * sizeof(bf16));
+    w->weights = static_cast<bf16*>(w->memory.get());
+    return w;
+  }
+
+  // Rows of the stacked parts, in the order of the linear.
+  void fill(const CudaLinear& w, int64_t group, const std::vector<HostTensor>& parts) {
+    std::vector<const bf16*> rows;
+    for (const HostTensor& t : parts) {
+      CHECK(t.dtype == DType::kBF16 && t.shape.size() == 2 && t.shape[1] == w.in);
+      for (int64_t r = 0; r < t.shape[0]; ++r) rows.push_back(static_cast<const bf16*>(t.data) + r * w.in);
+    }
+    const auto source = [&](int64_t row) -> const void* {
+      const int64_t o = w.order == CudaLinear::Order::kPlain ? row : row / 2 + row % 2 * (w.out / 2);
+      return rows[static_cast<size_t>(o)];
+    };
+    uploader().upload(w.weights + group * w.group_size(), w.out, static_cast<size_t>(w.in) * 2,
+                      static_cast<size_t>(w.stride) * 2, source);
+  }
+
+  // A matrix [in, out] becomes rows of outputs on the device.
+  void fill_turned(const CudaLinear& w, int64_t group, const HostTensor& t) {
+    CHECK(t.dtype == DType::kBF16 && t.shape[0] == w.in && t.shape[1] == w.out);
+    const auto staged = memory_->take(t.bytes());
+    uploader().upload(staged.get(), w.in, static_cast<size_t>(w.out) * 2, static_cast<size_t>(w.out) * 2,
+                      [&](int64_t r) -> const void* { return static_cast<const bf16*>(t.data) + r * w.out; });
+    bf16* to = w.weights + group * w.group_size();
+    clear(to, static_cast<size_t>(w.group_size()) * 2);
+    const bf16* from = static_cast<const bf16*>(staged.get());
+    if (w.order == CudaLinear::Order::kPlain) return transpose(ops_.queue(), from, w.out, w.in, w.out, to, w.stride);
+    const int64_t half = w.out / 2;
+    transpose(ops_.queue(), from, w.out, w.in, half, to, 2 * w.stride);
+    transpose(ops_.queue(), from + half, w.out, w.in, half, to + w.stride, 2 * w.stride);
+  }
+
+  static void append_floats(const HostTensor& t, std::vector<float>& values) {
+    CHECK(t.dtype == DType::kBF16);
+    const bf16* from = static_cast<const bf16*>(t.data);
+    for (int64_t i = 0; i < t.size(); ++i) values.push_back(to_float(from[i]));
+  }
+
+  OwnedTensor place_floats(const std::vector<float>& values) {
+    OwnedTensor t = allocate(1, static_cast<int64_t>(values.size()), DType::kF32);
+    upload(values.data(), t.view);
+    return t;
+  }
+
+  const CudaDevice device_;
+  const std::shared_ptr<DeviceMemory> memory_;
+  const int kernels_;
+  CudaOps ops_;
+  std::unique_ptr<Uploader> uploader_;
+  std::shared_ptr<void> sample_memory_, partials_memory_, counters_memory_;
+  int64_t partials_ = 0;
+  int counters_ = 0;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::vector<CudaDevice> cuda_devices(std::string& reason) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  cudaGetLastError();
+  if (error == cudaErrorInsufficientDriver) {
+    reason = "no NVIDIA driver, or one that is older than this build's CUDA";
+    return {};
+  }
+  if (error != cudaSuccess || count == 0) {
+    reason = error == cudaSuccess || error == cudaErrorNoDevice ? "the NVIDIA driver shows no GPU"
+                                                                : cudaGetErrorString(error);
+    return {};
+  }
+  std::vector<CudaDevice> devices;
+  for (int i = 0; i < count; ++i) devices.push_back(cuda::describe(i));
+  return devices;
+}
+
+std::string cuda_architectures() {
+  return VIREO_GPU_ARCH;
+}
+
+std::vector<std::string> cuda_notes(Backend&) {
+  return {};
+}
+
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
+  cuda::force_translation(options.kernels);
+  const CudaDevice device = cuda::find_device(options.device);
+  return std::make_unique<cuda::CudaBackend>(device, options.kernels);
+}
+
+}  // namespace vireo

@@ -1,0 +1,41 @@
+// The CUDA backend: Ops on one stream of one NVIDIA GPU. Weights are BF16, activations BF16, the residual stream and logits
+// float32, the KV cache BF16.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/runner.h"
+
+namespace vireo {
+
+struct CudaOptions {
+  int device = 0;   // as the CUDA runtime counts
+  int kernels = 0;  // 87: the compute_87 code, translated for the device by its driver; 0: the best that was built
+};
+
+struct CudaDevice {
+  int index = 0;
+  std::string name;
+  int capability = 0;  // 87 for 8.7
+  int multiprocessors = 0;
+  uint64_t memory_bytes = 0;
+  uint64_t free_bytes = 0;
+  bool integrated = false;  // shares the host's memory
+};
+
+// The devices that the driver shows. When there is none, `reason` says why in a few words.
+std::vector<CudaDevice> cuda_devices(std::string& reason);
+// What GPU_ARCH was at build time: "80, 87, 89, 90a, 110f, 120f".
+std::string cuda_architectures();
+// Notes on a made backend for doctor(), one line each: the tuned shapes of products.
+std::vector<std::string> cuda_notes(Backend& backend);
+
+// Throws Error(kDevice) when there is no such device, or the build has no code for it: it names both and the CMake variable.
+std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);
+// Records the decode step once per number of rows as a CUDA graph and replays it. The backend must be a CUDA backend.
+std::unique_ptr<Runner> make_graph_runner(Backend& backend, Forward forward, const RunnerShape& shape);
+
+}  // namespace vireo

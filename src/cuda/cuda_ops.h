@@ -1,0 +1,70 @@
+// Ops on one stream: chooses between the kernels for few rows and for many, and keeps the scratch that they need.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <utility>
+
+#include "cuda/kernels.h"
+#include "ops/ops.h"
+
+namespace vireo::cuda {
+
+// Memory that kernels need beside their operands; sized before the first step.
+struct Scratch {
+  DecodeScratch decode;
+  SampleScratch sample;
+};
+
+class CudaOps : public Ops {
+ public:
+  explicit CudaOps(const Queue& queue) : queue_(queue) {}
+
+  const Queue& queue() const { return queue_; }
+  Scratch& scratch() { return scratch_; }
+  // How products of few rows with matrices of this shape are cut; outputs, inputs.
+  using Shapes = std::map<std::pair<int64_t, int64_t>, GemvShape>;
+  Shapes& shapes() { return shapes_; }
+
+  void embed(const Linear& table, const Step& step, Tensor out) override;
+  void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) override;
+  void linear(const Linear& w, Tensor x, Tensor out) override;
+  void rms_norm(Tensor x, const Norm& norm, Tensor out) override;
+  void layer_norm(Tensor x, const Norm& norm, Tensor out) override;
+  void rope_angles(Tensor positions, const RopeTable& table, Tensor cos_sin) override;
+  void rope(Tensor x, Tensor cos_sin, int head_dim) override;
+  void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache) override;
+  void attend_cache(Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape, Tensor out) override;
+  void attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const AttentionShape& shape, Tensor out) override;
+  void silu_mul(Tensor x, Tensor out) override;
+  void gelu(Tensor x, Gelu kind) override;
+  void add(Tensor x, Tensor inout) override;
+  void add_rows(Tensor x, Tensor index, Tensor inout) override;
+  void put_rows(Tensor x, Tensor index, Tensor inout) override;
+  void gather_rows(Tensor x, Tensor index, Tensor out) override;
+  void add_positions(Tensor table, Tensor taps, Tensor weights, Tensor inout) override;
+  void sample(Tensor logits, const Step& step) override;
+  void advance(const Step& step) override;
+  void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) override;
+  void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
+               Tensor inout) override;
+
+  void linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout) override;
+  void norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor scratch, Tensor out) override;
+  void norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) override;
+  void linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) override;
+  void norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
+                        const AttentionShape& shape, Tensor out) override;
+
+ private:
+  void multiply(const Linear& w, Tensor x, Into into, Tensor out);
+  void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
+  GemvShape shape_of(const CudaLinear& w) const;
+  void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
+
+  Queue queue_;
+  Scratch scratch_;
+  Shapes shapes_;
+};
+
+}  // namespace vireo::cuda

@@ -1,0 +1,121 @@
+// What all kernels share: bf16 in registers, 16-byte loads that leave the caches to others, sums over a warp and a block, and
+// the two ends of a programmatic dependent launch.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "base/dtype.h"
+
+namespace vireo::cuda {
+
+inline constexpr unsigned kAllLanes = 0xffffffffu;
+
+// Before it a kernel may read only what no kernel of the same step writes; after it everything before is done.
+__device__ __forceinline__ void wait_for_previous() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The next kernel of the stream may take its place on the multiprocessors and run up to its own wait.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+__device__ __forceinline__ float load_float(const float* p) { return *p; }
+__device__ __forceinline__ float load_float(const bf16* p) {
+  return __uint_as_float(static_cast<uint32_t>(p->bits) << 16);
+}
+__device__ __forceinline__ uint16_t bf16_bits(float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
+__device__ __forceinline__ void store_float(float* p, float v) { *p = v; }
+__device__ __forceinline__ void store_float(bf16* p, float v) { p->bits = bf16_bits(v); }
+__device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
+  const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(v);
+}
+__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
+__device__ __forceinline__ float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+
+// Read once, not kept in L1: weights, keys and values.
+__device__ __forceinline__ uint4 load_stream(const void* p) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+// The same for what kernels of this step may have written: through L2.
+__device__ __forceinline__ uint4 load_stream_coherent(const void* p) {
+  uint4 v;
+  asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(p));
+  return v;
+}
+
+__device__ __forceinline__ int32_t load_index(const int32_t* p) {
+  int32_t v;
+  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
+  return v;
+}
+
+// Makes the compiler have the value in a register here, instead of reading it again where it is used.
+__device__ __forceinline__ void keep_in_registers(int& v) { asm volatile("" : "+r"(v)); }
+__device__ __forceinline__ void keep_in_registers(int64_t& v) { asm volatile("" : "+l"(v)); }
+template <typename T>
+__device__ __forceinline__ void keep_in_registers(T*& p) {
+  asm volatile("" : "+l"(p));
+}
+
+// Adds for all to see, after what this thread, and what met it at a barrier, wrote; what it reads afterwards is what others wrote
+// before they added.
+__device__ __forceinline__ int32_t add_in_order(int32_t* p, int32_t v) {
+  int32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(v) : "memory");
+  return before;
+}
+
+// acc + sum over 8 bf16 products, in the order of k.
+__device__ __forceinline__ float dot8(uint4 w, uint4 x, float acc) {
+  acc = fmaf(low_bf16(w.x), low_bf16(x.x), acc);
+  acc = fmaf(high_bf16(w.x), high_bf16(x.x), acc);
+  acc = fmaf(low_bf16(w.y), low_bf16(x.y), acc);
+  acc = fmaf(high_bf16(w.y), high_bf16(x.y), acc);
+  acc = fmaf(low_bf16(w.z), low_bf16(x.z), acc);
+  acc = fmaf(high_bf16(w.z), high_bf16(x.z), acc);
+  acc = fmaf(low_bf16(w.w), low_bf16(x.w), acc);
+  return fmaf(high_bf16(w.w), high_bf16(x.w), acc);
+}
+
+__device__ __forceinline__ float warp_sum(float v) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(kAllLanes, v, offset);
+  return v;
+}
+
+// The sum over all threads of a block of whole warps, the same in every thread. May be called again at once.
+__device__ __forceinline__ float block_sum(float v) {
+  __shared__ float sums[32];
+  v = warp_sum(v);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
+  __syncthreads();
+  return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f);
+}
+
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x)); }
+__device__ __forceinline__ float gelu_tanh(float x) {
+  const float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
+  // tanh(u) = 1 - 2 / (exp(2 u) + 1), exact at both ends.
+  return 0.5f * x * (2.0f - 2.0f / (__expf(2.0f * u) + 1.0f));
+}
+__device__ __forceinline__ float gelu_erf(float x) { return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f)); }
+
+}  // namespace vireo::cuda

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/device_memory.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace vireo::cuda {
+
+DeviceMemory::DeviceMemory(int device) : device_(device) {
+  use();
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  int supported = 0;
+  CUDA_CHECK(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
+  pooled_ = supported != 0;
+  if (!pooled_) return;
+  // What a picture gave back is there for the next one.
+  cudaMemPool_t pool;
+  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
+  uint64_t all = UINT64_MAX;
+  CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
+}
+
+DeviceMemory::~DeviceMemory() {
+  cudaSetDevice(device_);
+  cudaStreamSynchronize(stream_);
+  cudaStreamDestroy(stream_);
+  if (!pooled_) return;
+  cudaMemPool_t pool;
+  if (cudaDeviceGetDefaultMemPool(&pool, device_) == cudaSuccess) cudaMemPoolTrimTo(pool, 0);
+}
+
+std::shared_ptr<void> DeviceMemory::take(size_t bytes) {
+  use();
+  void* data = nullptr;
+  bytes = std::max<size_t>(bytes, 16);
+  if (pooled_) {
+    CUDA_CHECK(cudaMallocAsync(&data, bytes, stream_));
+  } else {
+    CUDA_CHECK(cudaMalloc(&data, bytes));
+  }
+  // Errors of giving back show in the next call.
+  return {data, [self = shared_from_this()](void* p) {
+            cudaSetDevice(self->device_);
+            if (self->pooled_) {
+              cudaFreeAsync(p, self->stream_);
+            } else {
+              cudaFree(p);
+            }
+          }};
+}
+
+Uploader::Uploader(DeviceMemory& memory) : memory_(memory), pool_(std::min(16, usable_cpus())) {
+  for (Buffer& b : buffers_) {
+    CUDA_CHECK(cudaMallocHost(reinterpret_cast<void**>(&b.data), kBufferBytes));
+    CUDA_CHECK(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
+  }
+}
+
+Uploader::~Uploader() {
+  for (Buffer& b : buffers_) {
+    cudaEventSynchronize(b.done);
+    cudaEventDestroy(b.done);
+    cudaFreeHost(b.data);
+  }
+}
+
+Uploader::Buffer& Uploader::next() {
+  Buffer& b = buffers_[turn_++ % 2];
+  CUDA_CHECK(cudaEventSynchronize(b.done));
+  return b;
+}
+
+void Uploader::upload(void* to, int64_t rows, size_t row_bytes, size_t stride,
+                      const std::function<const void*(int64_t)>& source) {
+  CHECK(row_bytes <= stride && stride <= kBufferBytes);
+  const int64_t rows_at_once = static_cast<int64_t>(kBufferBytes / stride);
+  // An item of the pool is about a megabyte: large enough to be worth handing out.
+  const int64_t rows_per_item = std::max<int64_t>(1, static_cast<int64_t>((size_t{1} << 20) / stride));
+  for (int64_t first = 0; first < rows; first += rows_at_once) {
+    const int64_t count = std::min(rows_at_once, rows - first);
+    Buffer& b = next();
+    pool_.run((count + rows_per_item - 1) / rows_per_item, [&](int64_t item, int) {
+      const int64_t end = std::min(count, (item + 1) * rows_per_item);
+      for (int64_t r = item * rows_per_item; r < end; ++r) {
+        char* row = b.data + static_cast<size_t>(r) * stride;
+        std::memcpy(row, source(first + r), row_bytes);
+        std::memset(row + row_bytes, 0, stride - row_bytes);
+      }
+    });
+    CUDA_CHECK(cudaMemcpyAsync(static_cast<char*>(to) + static_cast<size_t>(first) * stride, b.data,
+                               static_cast<size_t>(count) * stride, cudaMemcpyHostToDevice, memory_.stream()));
+    CUDA_CHECK(cudaEventRecord(b.done, memory_.stream()));
+  }
+}
+
+}  // namespace vireo::cuda

@@ -1,0 +1,61 @@
+// Memory of one GPU: taken and given back in the order of one stream, and filled from the host through page-locked buffers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/thread_pool.h"
+#include "cuda/cuda_error.h"
+
+namespace vireo::cuda {
+
+class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
+ public:
+  explicit DeviceMemory(int device);
+  ~DeviceMemory();
+  DeviceMemory(const DeviceMemory&) = delete;
+  DeviceMemory& operator=(const DeviceMemory&) = delete;
+
+  cudaStream_t stream() const { return stream_; }
+  // Makes the device the calling thread's.
+  void use() const { CUDA_CHECK(cudaSetDevice(device_)); }
+
+  // Uninitialised, 256-byte aligned. Throws Error(kCapacity). Keeps this object alive.
+  std::shared_ptr<void> take(size_t bytes);
+
+ private:
+  int device_;
+  bool pooled_ = false;  // cudaMallocAsync is there
+  cudaStream_t stream_ = nullptr;
+};
+
+// Copies host rows to device memory in the order of the stream: threads gather rows in one page-locked buffer while the other is on its
+// way.
+class Uploader {
+ public:
+  explicit Uploader(DeviceMemory& memory);
+  ~Uploader();
+  Uploader(const Uploader&) = delete;
+  Uploader& operator=(const Uploader&) = delete;
+
+  // Row r of `to`, `stride` bytes long, becomes `row_bytes` from source(r) and zeros. Returns before the last copies are done;
+  // the sources are not needed any more.
+  void upload(void* to, int64_t rows, size_t row_bytes, size_t stride,
+              const std::function<const void*(int64_t)>& source);
+
+ private:
+  static constexpr size_t kBufferBytes = size_t{32} << 20;
+  struct Buffer {
+    char* data = nullptr;
+    cudaEvent_t done = nullptr;
+  };
+  Buffer& next();
+
+  DeviceMemory& memory_;
+  ThreadPool pool_;
+  Buffer buffers_[2];
+  int turn_ = 0;
+};
+
+}  // namespace vireo::cuda

@@ -1,0 +1,188 @@
+// What the kernels for products of few rows share: their arguments, the rows of x in shared memory, and what becomes of a product.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/device.cuh"
+#include "cuda/kernels.h"
+#include "cuda/tensor_core.cuh"
+
+namespace vireo::cuda {
+
+struct GemvArguments {
+  const bf16* w;
+  int64_t stride;  // of w, elements
+  int out;
+  int in;
+  const void* x;
+  int64_t x_stride;
+  int rows;
+  const float* norm;  // x is float32 and is normalised, or null: x is bf16
+  float eps;
+  const float* bias;
+  void* y;
+  int64_t y_stride;
+  bool y_float;
+  bool pairs;  // row 2 j and 2 j + 1 of w are outputs j and j + out / 2
+  Into into;
+};
+
+inline constexpr int kTileOuts = 8;
+inline constexpr int kStep = 64;   // inputs of one step of a warp: two chunks of 16 bytes per lane
+
+// Bytes from a staged row to the next: 64 more than a multiple of 128, so that 16-byte reads of two rows meet no bank twice.
+__host__ __device__ inline constexpr int staged_stride(int padded) { return padded * 2 + 64; }
+
+// The first pairs of norm weights of a thread, read before the kernel ahead has ended.
+template <int kPairs>
+struct NormWeights {
+  float2 pairs[kPairs];
+};
+
+__device__ __forceinline__ float2 pair_of(const float* row, int c, int columns) {
+  if (2 * c + 1 < columns && reinterpret_cast<uintptr_t>(row) % 8 == 0) return reinterpret_cast<const float2*>(row)[c];
+  return {2 * c < columns ? row[2 * c] : 0.0f, 2 * c + 1 < columns ? row[2 * c + 1] : 0.0f};
+}
+
+template <int kPairs>
+__device__ __forceinline__ NormWeights<kPairs> first_weights(const GemvArguments& a, int threads) {
+  NormWeights<kPairs> w;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    w.pairs[i] = a.norm ? pair_of(a.norm, i * threads + threadIdx.x, a.in) : float2{};
+  }
+  return w;
+}
+
+// A float32 row, normalised.
+template <int kPairs, typename Sum>
+__device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormWeights<kPairs>& w, const float* from, int padded,
+                                             int threads, Sum sum_of_block, uint32_t* to) {
+  float2 x[kPairs];
+  float squares = 0;
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) x[i] = pair_of(from, i * threads + threadIdx.x, a.in);
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) squares += x[i].x * x[i].x + x[i].y * x[i].y;
+#pragma unroll 1
+  for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
+    const float2 v = pair_of(from, c, a.in);
+    squares += v.x * v.x + v.y * v.y;
+  }
+  const float scale = rsqrtf(sum_of_block(squares) / static_cast<float>(a.in) + a.eps);
+#pragma unroll
+  for (int i = 0; i < kPairs; ++i) {
+    const int c = i * threads + threadIdx.x;
+    if (c < padded / 2) to[c] = pack_bf16(w.pairs[i].x * (x[i].x * scale), w.pairs[i].y * (x[i].y * scale));
+  }
+#pragma unroll 1
+  for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
+    const float2 v = pair_of(from, c, a.in), g = pair_of(a.norm, c, a.in);
+    to[c] = pack_bf16(g.x * (v.x * scale), g.y * (v.y * scale));
+  }
+}
+
+// Rows of x as bf16 in shared memory, zeros up to `padded` columns, by the first `threads` threads; sum_of_block adds a value over these.
+template <int kPairs, typename Sum>
+__device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWeights<kPairs>& w, int padded, int threads,
+                                           Sum sum_of_block, char* staged) {
+#pragma unroll 1
+  for (int r = 0; r < a.rows; ++r) {
+    char* to = staged + r * staged_stride(padded);
+    if (a.norm) {
+      stage_normed(a, w, static_cast<const float*>(a.x) + r * a.x_stride, padded, threads, sum_of_block,
+                   reinterpret_cast<uint32_t*>(to));
+      continue;
+    }
+    const bf16* from = static_cast<const bf16*>(a.x) + r * a.x_stride;
+    if (a.in % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+#pragma unroll 4
+      for (int c = threadIdx.x; c < padded / 8; c += threads) {
+        const bool inside = c < a.in / 8;
+        reinterpret_cast<uint4*>(to)[c] = inside ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
+      }
+    } else {
+#pragma unroll 1
+      for (int c = threadIdx.x; c < padded; c += threads) {
+        reinterpret_cast<bf16*>(to)[c] = c < a.in ? from[c] : bf16{0};
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void put(const GemvArguments& a, int r, int o, float v) {
+  const int64_t at = r * a.y_stride + o;
+  if (a.y_float) {
+    static_cast<float*>(a.y)[at] = v;
+  } else {
+    store_float(static_cast<bf16*>(a.y) + at, v);
+  }
+}
+
+// Output `row` of the weights' rows for row r of x. For pairs `v` is the gate and `up` the row that follows; else `old` is what
+// kAdd adds to.
+__device__ __forceinline__ void finish(const GemvArguments& a, int r, int row, float v, float up, float old) {
+  const int half = a.out / 2;
+  const int o = a.pairs ? row / 2 + (row % 2) * half : row;
+  if (a.bias) v += a.bias[o];
+  switch (a.into) {
+    case Into::kStore: return put(a, r, o, v);
+    case Into::kGeluTanh: return put(a, r, o, gelu_tanh(v));
+    case Into::kGeluErf: return put(a, r, o, gelu_erf(v));
+    case Into::kAdd: return put(a, r, o, old + v);
+    case Into::kSiluPairs:
+      if (a.bias) up += a.bias[half + o];
+      if (row % 2 == 0) put(a, r, o, silu(v) * up);
+  }
+}
+
+// The parameters that are needed late, read now: their way from memory is long when it is busy.
+__device__ __forceinline__ GemvArguments in_registers(const GemvArguments& a) {
+  GemvArguments b = a;
+  int into = static_cast<int>(a.into), pairs = a.pairs, y_float = a.y_float;
+  keep_in_registers(b.x);
+  keep_in_registers(b.y);
+  keep_in_registers(b.y_stride);
+  keep_in_registers(b.bias);
+  keep_in_registers(into);
+  keep_in_registers(pairs);
+  keep_in_registers(y_float);
+  b.into = static_cast<Into>(into);
+  b.pairs = pairs;
+  b.y_float = y_float;
+  return b;
+}
+
+// One product after the other: 8 outputs of up to 8 rows from 64 inputs. w and x hold 16 bytes of this lane's output and row, for two
+// times 32 inputs. Rows 8 to 15 of the operand are nobody's. Which inputs a lane brings does not matter while both operands agree.
+__device__ __forceinline__ void multiply_step(float (&even)[4], float (&odd)[4], uint4 w0, uint4 w1, uint4 x0, uint4 x1) {
+  multiply_add(even, {x0.x, 0, x0.y, 0}, w0.x, w0.y);
+  multiply_add(odd, {x0.z, 0, x0.w, 0}, w0.z, w0.w);
+  multiply_add(even, {x1.x, 0, x1.y, 0}, w1.x, w1.y);
+  multiply_add(odd, {x1.z, 0, x1.w, 0}, w1.z, w1.w);
+}
+
+inline GemvArguments gemv_arguments(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out) {
+  GemvArguments a = {};
+  a.w = w.weights;
+  a.stride = w.stride;
+  a.out = static_cast<int>(w.out);
+  a.in = static_cast<int>(w.in);
+  a.x = x.data;
+  a.x_stride = x.stride;
+  a.rows = static_cast<int>(x.rows);
+  a.norm = norm ? norm->weight.row<float>(0) : nullptr;
+  a.eps = norm ? norm->eps : 0;
+  a.bias = w.bias;
+  a.y = out.data;
+  a.y_stride = out.stride;
+  a.y_float = out.dtype == DType::kF32;
+  a.pairs = w.order == CudaLinear::Order::kPairs;
+  a.into = into;
+  return a;
+}
+
+inline int padded_columns(const CudaLinear& w) {
+  return static_cast<int>((w.stride + kStep - 1) / kStep * kStep);
+}
+
+}  // namespace vireo::cuda

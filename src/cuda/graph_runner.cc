@@ -1,0 +1,183 @@
+// GraphRunner: records the decode step as a CUDA graph, once per number of rows, and replays it. Everything that changes between
+// steps lies in device memory, so one graph serves every position. Ids come back through a ring in page-locked memory that
+// the host watches.
+// SPDX-License-Identifier: Apache-2.0
+#include <map>
+#include <thread>
+
+#include "base/check.h"
+#include "cuda/cuda_backend.h"
+#include "cuda/cuda_context.h"
+#include "vireo/error.h"
+
+namespace vireo {
+namespace cuda {
+namespace {
+
+constexpr int kRingSlots = 16;
+constexpr int kSlotInts = kGemvRows + 1;  // ids, then the number of the step, from 1
+
+// The ids of finished steps.
+class Ring {
+ public:
+  explicit Ring(DeviceMemory& memory) : memory_(memory), counter_memory_(memory.take(4)) {
+    CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&slots_), kRingSlots * kSlotInts * 4, cudaHostAllocMapped));
+    std::fill_n(slots_, kRingSlots * kSlotInts, 0);
+    CUDA_CHECK(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_slots_), slots_, 0));
+    CUDA_CHECK(cudaMemsetAsync(counter_memory_.get(), 0, 4, memory.stream()));
+  }
+  ~Ring() {
+    cudaStreamSynchronize(memory_.stream());
+    cudaFreeHost(slots_);
+  }
+  Ring(const Ring&) = delete;
+  Ring& operator=(const Ring&) = delete;
+
+  int32_t* device_slots() const { return device_slots_; }
+  int32_t* counter() const { return static_cast<int32_t*>(counter_memory_.get()); }
+
+  // Waits for step `number` (from 0) and returns its ids.
+  const int32_t* wait(int64_t number) const {
+    const volatile int32_t* slot = slots_ + number % kRingSlots * kSlotInts;
+    for (int64_t spins = 1; slot[kGemvRows] != static_cast<int32_t>(number + 1); ++spins) {
+      if (spins % 1024 != 0) continue;
+      const cudaError_t state = cudaStreamQuery(memory_.stream());
+      if (state == cudaErrorNotReady) {
+        std::this_thread::yield();
+        continue;
+      }
+      CUDA_CHECK(state);
+      // All work is done: the number is there now, or will never be.
+      CHECK(slot[kGemvRows] == static_cast<int32_t>(number + 1));
+    }
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return slots_ + number % kRingSlots * kSlotInts;
+  }
+
+ private:
+  DeviceMemory& memory_;
+  std::shared_ptr<void> counter_memory_;
+  int32_t* slots_ = nullptr;
+  int32_t* device_slots_ = nullptr;
+};
+
+class GraphRunner : public Runner {
+ public:
+  GraphRunner(CudaBackendBase& backend, Forward forward, const RunnerShape& shape)
+      : backend_(backend),
+        forward_(std::move(forward)),
+        ring_(backend.memory()),
+        extend_(backend.allocate_step(shape.max_rows, shape.sequences, shape.pages)),
+        decode_(backend.allocate_step(shape.sequences, shape.sequences, shape.pages)) {
+    CHECK(shape.sequences <= kGemvRows);
+  }
+
+  ~GraphRunner() override {
+    cudaStreamSynchronize(backend_.memory().stream());
+    for (auto& [rows, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
+  }
+
+  void extend(const HostStep& rows) override {
+    forget_steps_ahead();
+    backend_.plan(rows, extend_);
+    walk(extend_.step);
+    decoding_ = false;
+  }
+
+  void seat(const HostStep& rows) override {
+    forget_steps_ahead();
+    backend_.plan(rows, decode_);
+  }
+
+  void decode() override {
+    backend_.memory().use();
+    if (!recorded_.count(decode_.step.rows)) record();
+    const Recorded& step = recorded_.at(decode_.step.rows);
+    for (++decoded_; begun_ < decoded_ + ahead_; ++begun_) {
+      CUDA_CHECK(cudaGraphLaunch(step.graph, backend_.memory().stream()));
+    }
+    logits_ = step.logits;
+    decoding_ = true;
+  }
+
+  void run_ahead(int64_t steps) override {
+    CHECK(steps >= 0 && steps < kRingSlots - 1);
+    ahead_ = steps;
+  }
+
+  std::span<const int32_t> sampled() override {
+    if (decoding_) return {ring_.wait(decoded_ - 1), static_cast<size_t>(decode_.step.rows)};
+    host_ids_.resize(static_cast<size_t>(sampled_.rows));
+    if (sampled_.rows > 0) backend_.download(sampled_, host_ids_.data());
+    return host_ids_;
+  }
+
+  Tensor logits() const override { return logits_; }
+
+ private:
+  struct Recorded {
+    cudaGraphExec_t graph = nullptr;
+    Tensor logits;
+  };
+
+  void forget_steps_ahead() {
+    ahead_ = 0;
+    decoded_ = begun_;
+  }
+
+  void walk(const Step& step) {
+    logits_ = forward_(step);
+    sampled_ = step.sampled;
+    if (sampled_.rows > 0) backend_.ops().sample(logits_, step);
+  }
+
+  void step() {
+    walk(decode_.step);
+    backend_.ops().advance(decode_.step);
+    publish(backend_.cuda_ops().queue(), decode_.step.sampled, ring_.device_slots(), kRingSlots, ring_.counter());
+  }
+
+  void record() {
+    const cudaStream_t stream = backend_.memory().stream();
+    cudaGraph_t graph = nullptr;
+    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    try {
+      step();
+    } catch (...) {
+      cudaStreamEndCapture(stream, &graph);
+      if (graph) cudaGraphDestroy(graph);
+      throw;
+    }
+    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
+    Recorded recorded{nullptr, logits_};
+    const cudaError_t made = cudaGraphInstantiate(&recorded.graph, graph, 0);
+    cudaGraphDestroy(graph);
+    CUDA_CHECK(made);
+    recorded_[decode_.step.rows] = recorded;
+  }
+
+  CudaBackendBase& backend_;
+  Forward forward_;
+  Ring ring_;
+  StepMemory extend_;
+  StepMemory decode_;
+  std::map<int64_t, Recorded> recorded_;  // by rows
+  Tensor logits_;
+  Tensor sampled_;
+  std::vector<int32_t> host_ids_;
+  bool decoding_ = false;
+  int64_t decoded_ = 0;  // steps asked for
+  int64_t begun_ = 0;    // steps launched
+  int64_t ahead_ = 0;
+};
+
+}  // namespace
+}  // namespace cuda
+
+std::unique_ptr<Runner> make_graph_runner(Backend& backend, Forward forward, const RunnerShape& shape) {
+  auto* cuda_backend = dynamic_cast<cuda::CudaBackendBase*>(&backend);
+  CHECK(cuda_backend);
+  return std::make_unique<cuda::GraphRunner>(*cuda_backend, std::move(forward), shape);
+}
+
+}  // namespace vireo

@@ -1,0 +1,99 @@
+// The kernels as host functions: one per op or family, each a launch on a queue. Shapes and types are checked by CudaOps.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/cuda_linear.h"
+#include "cuda/launch.h"
+#include "ops/step.h"
+#include "ops/weights.h"
+
+namespace vireo::cuda {
+
+// The PTX version (90 for compute_90) of the code that the driver took for the current device; 0: there is none for it.
+int kernels_version();
+
+// What becomes of a product.
+enum class Into { kStore, kAdd, kGeluTanh, kGeluErf, kSiluPairs };
+
+// Rows of products of one to kGemvRows rows have the same bits whatever their number.
+inline constexpr int kGemvRows = 8;
+
+// How a GEMV is cut: found by timing, per shape.
+struct GemvShape {
+  int depth =
+      4;  // steps of 64 inputs in flight per warp, 4 or 8; of gemv_bulk, stages of 16 KB in flight per block, 2 to 8
+  int warps = 16;  // of a block: 2 to 16; gemv_bulk always has 8 and one that copies
+  int blocks_per_processor = 1;
+};
+
+// x [1..8, in] bf16, or float32 rows that are normalised on the way in when `norm` is set; out as `into` says. gemv_bulk needs the
+// bulk copies of compute capability 9.0, gemv_copies nothing.
+void gemv_copies(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+                 GemvShape shape);
+void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+               GemvShape shape);
+// The same for any number of bf16 rows, on the tensor cores.
+void gemm(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor out);
+
+// Tokens of one part of a decode row's attention.
+inline constexpr int kSplitTokens = 128;
+// Scratch of attend_decode: `partials` float32 of attend_decode_partials() values, `counters` zeroed once, one per row and KV head.
+struct DecodeScratch {
+  float* partials = nullptr;
+  int32_t* counters = nullptr;
+};
+int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape);
+// Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16.
+void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
+                   DecodeScratch scratch, Tensor out);
+// Any number of rows, on the tensor cores.
+void attend_pages(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
+                  Tensor out);
+// One span [first, first + rows) of keys and queries.
+void attend_span(const Queue& queue, Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out);
+void norm_rope_append(const Queue& queue, Tensor qkv, const HeadNorms& norms, const Step& step,
+                      const AttentionShape& shape, KvLayer cache);
+// The same as attend_decode, and with `norms` norm, rotation and append of a single row before, for shapes that attends_in_bulk.
+bool attends_in_bulk(const Queue& queue, const AttentionShape& shape);
+void attend_bulk(const Queue& queue, Tensor qkv, const HeadNorms* norms, const Step& step, KvLayer cache,
+                 const AttentionShape& shape, DecodeScratch scratch, Tensor out);
+void append_kv(const Queue& queue, Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache);
+
+void embed(const Queue& queue, const CudaLinear& table, Tensor ids, Tensor out);
+void normalize_pixels(const Queue& queue, Tensor bytes, const PixelScale& scale, Tensor out);
+void rms_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out);
+void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out);
+void rope_angles(const Queue& queue, Tensor positions, const RopeTable& table, Tensor cos_sin);
+void rope(const Queue& queue, Tensor x, Tensor cos_sin, int head_dim);
+void silu_mul(const Queue& queue, Tensor x, Tensor out);
+void gelu(const Queue& queue, Tensor x, Gelu kind);
+void add(const Queue& queue, Tensor x, Tensor inout);
+void add_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout);
+void put_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout);
+void gather_rows(const Queue& queue, Tensor x, Tensor index, Tensor out);
+void add_positions(const Queue& queue, Tensor table, Tensor taps, Tensor weights, Tensor inout);
+
+// Scratch of sample: per row `kSampleParts` candidates and a zeroed counter.
+inline constexpr int kSampleParts = 64;
+struct SampleScratch {
+  float* values = nullptr;
+  int32_t* ids = nullptr;
+  int32_t* counters = nullptr;
+};
+void sample(const Queue& queue, Tensor logits, Tensor sampled, SampleScratch scratch);
+void advance(const Queue& queue, const Step& step);
+// Ids of `sampled` to a slot of a ring in host memory, then its number: `slots` slots of kGemvRows + 1 int32.
+void publish(const Queue& queue, Tensor sampled, int32_t* ring, int32_t slots, int32_t* counter);
+
+void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
+void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, Tensor x, Tensor ids,
+             Tensor weights, Tensor scratch, Tensor inout);
+
+// Turns a [rows, cols] matrix: to[c * to_stride + r] = from[r * from_stride + c].
+void transpose(const Queue& queue, const bf16* from, int64_t from_stride, int64_t rows, int64_t cols, bf16* to,
+               int64_t to_stride);
+
+// Reads `bytes` (a multiple of 16) once; the sums only make sure that it did.
+void read_all(const Queue& queue, const void* data, int64_t bytes, uint32_t* sums);
+
+}  // namespace vireo::cuda

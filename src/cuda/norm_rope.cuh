@@ -1,0 +1,72 @@
+// Norm and rotation of one head by one warp, the same code and so the same bits wherever it is used.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/device.cuh"
+#include "ops/step.h"
+
+namespace vireo::cuda {
+
+inline constexpr int kMaxPairs = 2;  // pairs of a head per lane: head_dim up to 128
+
+// Pair i * 32 + lane of the head: elements j and j + head_dim / 2.
+struct HeadPairs {
+  float low[kMaxPairs], high[kMaxPairs];
+};
+
+// `weight` by the pairs of a lane: nothing that a step changes, so it may be read before the wait.
+__device__ __forceinline__ HeadPairs head_weights(const float* weight, int head_dim) {
+  const int n = head_dim / 2, lane = threadIdx.x % 32;
+  HeadPairs w;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const int j = i * 32 + lane;
+    w.low[i] = j < n ? weight[j] : 0;
+    w.high[i] = j < n ? weight[n + j] : 0;
+  }
+  return w;
+}
+
+// `cos_sin` is the row's: head_dim / 2 cosines, then as many sines. In float32 from end to end.
+__device__ __forceinline__ HeadPairs norm_rope(const bf16* head, const HeadPairs& weight, float eps, const float* cos_sin,
+                                               int head_dim) {
+  const int n = head_dim / 2, lane = threadIdx.x % 32;
+  HeadPairs p;
+  float cosine[kMaxPairs], sine[kMaxPairs], squares = 0;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const int j = i * 32 + lane;
+    p.low[i] = j < n ? load_float(head + j) : 0;
+    p.high[i] = j < n ? load_float(head + n + j) : 0;
+    cosine[i] = j < n ? cos_sin[j] : 0;
+    sine[i] = j < n ? cos_sin[n + j] : 0;
+  }
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) squares += p.low[i] * p.low[i] + p.high[i] * p.high[i];
+  const float scale = rsqrtf(warp_sum(squares) / static_cast<float>(head_dim) + eps);
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const float x = weight.low[i] * (p.low[i] * scale), y = weight.high[i] * (p.high[i] * scale);
+    p.low[i] = x * cosine[i] - y * sine[i];
+    p.high[i] = y * cosine[i] + x * sine[i];
+  }
+  return p;
+}
+
+__device__ __forceinline__ void store_head(const HeadPairs& p, int head_dim, bf16* to) {
+  const int n = head_dim / 2, lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const int j = i * 32 + lane;
+    if (j >= n) continue;
+    store_float(to + j, p.low[i]);
+    store_float(to + n + j, p.high[i]);
+  }
+}
+
+// Where a token's row of one KV head lies in a cache of pages.
+__device__ __forceinline__ int64_t cache_row(int64_t page, int token, int kv_head, int kv_heads, int head_dim) {
+  return ((page * kv_heads + kv_head) * kPageTokens + token) * head_dim;
+}
+
+}  // namespace vireo::cuda

@@ -1,0 +1,274 @@
+// Everything that works row by row and is bound by memory: norms, rotations, activations, rows moved by index, embeddings and
+// pixels. One block per row unless rows are short.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/check.h"
+#include "cuda/device.cuh"
+#include "cuda/kernels.h"
+
+namespace vireo::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// A tensor as kernels take it.
+template <typename T>
+struct Rows {
+  T* data;
+  int64_t stride;
+  int cols;
+  __device__ T* row(int64_t r) const { return data + r * stride; }
+};
+
+template <typename T>
+Rows<T> rows_of(Tensor t) {
+  return {static_cast<T*>(t.data), t.stride, static_cast<int>(t.cols)};
+}
+
+// Calls body(T{}) with the element type of the tensor, float or bf16.
+template <typename Body>
+void with_type(Tensor t, Body body) {
+  CHECK(t.dtype == DType::kF32 || t.dtype == DType::kBF16);
+  if (t.dtype == DType::kF32) {
+    body(float{});
+  } else {
+    body(bf16{});
+  }
+}
+
+// Threads of a block for rows of this many columns: whole warps, 32 to kThreads.
+int threads_for(int64_t cols) {
+  return static_cast<int>(std::min<int64_t>(kThreads, (cols + 31) / 32 * 32));
+}
+
+// Rows in grid.x, groups of columns in grid.y.
+template <typename In, typename Out>
+__global__ void rms_norm_kernel(Rows<In> x, const float* w, int n, float eps, Rows<Out> out) {
+  let_next_start();
+  wait_for_previous();
+  const In* from = x.row(blockIdx.x) + int64_t{blockIdx.y} * n;
+  Out* to = out.row(blockIdx.x) + int64_t{blockIdx.y} * n;
+  float squares = 0;
+  for (int c = threadIdx.x; c < n; c += blockDim.x) {
+    const float v = load_float(from + c);
+    squares = fmaf(v, v, squares);
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(n) + eps);
+  for (int c = threadIdx.x; c < n; c += blockDim.x) store_float(to + c, w[c] * (load_float(from + c) * scale));
+}
+
+template <typename In, typename Out>
+__global__ void layer_norm_kernel(Rows<In> x, const float* w, const float* b, float eps, Rows<Out> out) {
+  let_next_start();
+  wait_for_previous();
+  const In* from = x.row(blockIdx.x);
+  Out* to = out.row(blockIdx.x);
+  float sum = 0;
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) sum += load_float(from + c);
+  const float mean = block_sum(sum) / static_cast<float>(x.cols);
+  float squares = 0;
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) {
+    const float v = load_float(from + c) - mean;
+    squares = fmaf(v, v, squares);
+  }
+  const float scale = rsqrtf(block_sum(squares) / static_cast<float>(x.cols) + eps);
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) {
+    store_float(to + c, (load_float(from + c) - mean) * scale * w[c] + b[c]);
+  }
+}
+
+__global__ void rope_angles_kernel(Rows<int32_t> positions, const float* inv_freq, const int32_t* axis, int n,
+                                   Rows<float> out) {
+  let_next_start();
+  wait_for_previous();
+  float* to = out.row(blockIdx.x);
+  for (int j = threadIdx.x; j < n; j += blockDim.x) {
+    const float angle = static_cast<float>(positions.row(blockIdx.x)[axis[j]]) * inv_freq[j];
+    sincosf(angle, to + n + j, to + j);
+  }
+}
+
+template <typename T>
+__global__ void rope_kernel(Rows<T> x, Rows<float> cos_sin, int n) {
+  let_next_start();
+  wait_for_previous();
+  const float *cosine = cos_sin.row(blockIdx.x), *sine = cosine + n;
+  for (int i = threadIdx.x; i < x.cols / 2; i += blockDim.x) {
+    const int j = i % n;
+    T* pair = x.row(blockIdx.x) + i / n * 2 * n + j;
+    const float a = load_float(pair), b = load_float(pair + n);
+    store_float(pair, a * cosine[j] - b * sine[j]);
+    store_float(pair + n, b * cosine[j] + a * sine[j]);
+  }
+}
+
+template <typename T>
+__global__ void silu_mul_kernel(Rows<T> x, Rows<T> out) {
+  let_next_start();
+  wait_for_previous();
+  const T *gate = x.row(blockIdx.x), *up = gate + out.cols;
+  for (int c = threadIdx.x; c < out.cols; c += blockDim.x) {
+    store_float(out.row(blockIdx.x) + c, silu(load_float(gate + c)) * load_float(up + c));
+  }
+}
+
+template <typename T>
+__global__ void gelu_kernel(Rows<T> x, bool erf) {
+  let_next_start();
+  wait_for_previous();
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) {
+    T* p = x.row(blockIdx.x) + c;
+    const float v = load_float(p);
+    store_float(p, erf ? gelu_erf(v) : gelu_tanh(v));
+  }
+}
+
+enum class Move { kAdd, kAddTo, kPutTo, kGather };
+
+// Row r of x goes to row r (kAdd) or index[r] of y; kGather takes row index[r] of x to row r.
+template <typename In, typename Out, Move kMove>
+__global__ void move_kernel(Rows<In> x, const int32_t* index, Rows<Out> y) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t r = blockIdx.x, there = kMove == Move::kAdd ? r : index[r];
+  const In* from = x.row(kMove == Move::kGather ? there : r);
+  Out* to = y.row(kMove == Move::kGather ? r : there);
+  for (int c = threadIdx.x; c < x.cols; c += blockDim.x) {
+    const float v = load_float(from + c);
+    const bool adds = kMove == Move::kAdd || kMove == Move::kAddTo;
+    store_float(to + c, adds ? load_float(to + c) + v : v);
+  }
+}
+
+template <Move kMove>
+void move(const Queue& queue, Tensor x, Tensor index, Tensor y, int64_t rows) {
+  if (rows == 0) return;
+  with_type(x, [&](auto in) {
+    with_type(y, [&](auto out) {
+      launch(queue, move_kernel<decltype(in), decltype(out), kMove>, static_cast<unsigned>(rows), threads_for(x.cols),
+             0, rows_of<decltype(in)>(x), static_cast<const int32_t*>(index.data), rows_of<decltype(out)>(y));
+    });
+  });
+}
+
+template <typename Out>
+__global__ void embed_kernel(const bf16* table, int64_t stride, const int32_t* ids, Rows<Out> out) {
+  let_next_start();
+  wait_for_previous();
+  const bf16* from = table + ids[blockIdx.x] * stride;
+  for (int c = threadIdx.x; c < out.cols; c += blockDim.x) store_float(out.row(blockIdx.x) + c, load_float(from + c));
+}
+
+template <typename Out>
+__global__ void normalize_pixels_kernel(Rows<uint8_t> bytes, PixelScale scale, Rows<Out> out) {
+  let_next_start();
+  wait_for_previous();
+  const int per_channel = bytes.cols / 3;
+  for (int c = threadIdx.x; c < bytes.cols; c += blockDim.x) {
+    const int channel = c / per_channel;
+    const float v = static_cast<float>(bytes.row(blockIdx.x)[c]);
+    store_float(out.row(blockIdx.x) + c, (v - scale.mean[channel]) / scale.std[channel]);
+  }
+}
+
+template <typename T>
+__global__ void add_positions_kernel(const bf16* table, int64_t stride, const int32_t* taps, const float* weights,
+                                     Rows<T> inout) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t r = blockIdx.x;
+  for (int c = threadIdx.x; c < inout.cols; c += blockDim.x) {
+    float sum = 0;
+    for (int t = 0; t < 4; ++t) sum = fmaf(weights[4 * r + t], load_float(table + taps[4 * r + t] * stride + c), sum);
+    T* p = inout.row(r) + c;
+    store_float(p, load_float(p) + sum);
+  }
+}
+
+}  // namespace
+
+void rms_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
+  const int n = static_cast<int>(norm.weight.cols);
+  const dim3 grid(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.cols / n));
+  with_type(x, [&](auto in) {
+    with_type(out, [&](auto to) {
+      launch(queue, rms_norm_kernel<decltype(in), decltype(to)>, grid, threads_for(n), 0, rows_of<decltype(in)>(x),
+             norm.weight.row<float>(0), n, norm.eps, rows_of<decltype(to)>(out));
+    });
+  });
+}
+
+void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
+  with_type(x, [&](auto in) {
+    with_type(out, [&](auto to) {
+      launch(queue, layer_norm_kernel<decltype(in), decltype(to)>, static_cast<unsigned>(x.rows), threads_for(x.cols),
+             0, rows_of<decltype(in)>(x), norm.weight.row<float>(0), norm.bias.row<float>(0), norm.eps,
+             rows_of<decltype(to)>(out));
+    });
+  });
+}
+
+void rope_angles(const Queue& queue, Tensor positions, const RopeTable& table, Tensor cos_sin) {
+  launch(queue, rope_angles_kernel, static_cast<unsigned>(positions.rows), threads_for(table.inv_freq.cols), 0,
+         rows_of<int32_t>(positions), table.inv_freq.row<float>(0), table.axis.row<int32_t>(0),
+         static_cast<int>(table.inv_freq.cols), rows_of<float>(cos_sin));
+}
+
+void rope(const Queue& queue, Tensor x, Tensor cos_sin, int head_dim) {
+  with_type(x, [&](auto t) {
+    launch(queue, rope_kernel<decltype(t)>, static_cast<unsigned>(x.rows), threads_for(x.cols / 2), 0,
+           rows_of<decltype(t)>(x), rows_of<float>(cos_sin), head_dim / 2);
+  });
+}
+
+void silu_mul(const Queue& queue, Tensor x, Tensor out) {
+  CHECK(x.dtype == out.dtype);
+  with_type(x, [&](auto t) {
+    launch(queue, silu_mul_kernel<decltype(t)>, static_cast<unsigned>(x.rows), threads_for(out.cols), 0,
+           rows_of<decltype(t)>(x), rows_of<decltype(t)>(out));
+  });
+}
+
+void gelu(const Queue& queue, Tensor x, Gelu kind) {
+  with_type(x, [&](auto t) {
+    launch(queue, gelu_kernel<decltype(t)>, static_cast<unsigned>(x.rows), threads_for(x.cols), 0,
+           rows_of<decltype(t)>(x), kind == Gelu::kErf);
+  });
+}
+
+void add(const Queue& queue, Tensor x, Tensor inout) {
+  move<Move::kAdd>(queue, x, {}, inout, x.rows);
+}
+void add_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout) {
+  move<Move::kAddTo>(queue, x, index, inout, x.rows);
+}
+void put_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout) {
+  move<Move::kPutTo>(queue, x, index, inout, x.rows);
+}
+void gather_rows(const Queue& queue, Tensor x, Tensor index, Tensor out) {
+  move<Move::kGather>(queue, x, index, out, out.rows);
+}
+
+void embed(const Queue& queue, const CudaLinear& table, Tensor ids, Tensor out) {
+  with_type(out, [&](auto t) {
+    launch(queue, embed_kernel<decltype(t)>, static_cast<unsigned>(out.rows), threads_for(out.cols), 0, table.weights,
+           table.stride, ids.row<int32_t>(0), rows_of<decltype(t)>(out));
+  });
+}
+
+void normalize_pixels(const Queue& queue, Tensor bytes, const PixelScale& scale, Tensor out) {
+  with_type(out, [&](auto t) {
+    launch(queue, normalize_pixels_kernel<decltype(t)>, static_cast<unsigned>(bytes.rows), threads_for(bytes.cols), 0,
+           rows_of<uint8_t>(bytes), scale, rows_of<decltype(t)>(out));
+  });
+}
+
+void add_positions(const Queue& queue, Tensor table, Tensor taps, Tensor weights, Tensor inout) {
+  with_type(inout, [&](auto t) {
+    launch(queue, add_positions_kernel<decltype(t)>, static_cast<unsigned>(inout.rows), threads_for(inout.cols), 0,
+           table.row<bf16>(0), table.stride, taps.row<int32_t>(0), weights.row<float>(0), rows_of<decltype(t)>(inout));
+  });
+}
+
+}  // namespace vireo::cuda

@@ -1,0 +1,132 @@
+// What ends a step: the choice of the next id from the logits, the move to the next step, and the ids on their way to the host.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "cuda/device.cuh"
+#include "cuda/kernels.h"
+
+namespace vireo::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct Candidate {
+  float value;
+  int32_t id;  // -1: some logit was not finite
+};
+
+__device__ __forceinline__ Candidate better(Candidate a, Candidate b) {
+  if (a.id < 0 || b.id < 0) return {0, -1};
+  return a.value > b.value || (a.value == b.value && a.id < b.id) ? a : b;
+}
+
+__device__ Candidate best_of_block(Candidate c) {
+  __shared__ Candidate best[kThreads / 32];
+#pragma unroll
+  for (int o = 16; o > 0; o /= 2) {
+    const Candidate other = {__shfl_xor_sync(kAllLanes, c.value, o), __shfl_xor_sync(kAllLanes, c.id, o)};
+    c = better(c, other);
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) best[threadIdx.x / 32] = c;
+  __syncthreads();
+  for (int i = 0; i < kThreads / 32; ++i) c = better(c, best[i]);
+  return c;
+}
+
+// grid.x parts of the row grid.y; the part that is done last compares all.
+__global__ void __launch_bounds__(kThreads)
+    sample_kernel(const float* logits, int64_t stride, int cols, SampleScratch s, int32_t* sampled) {
+  let_next_start();
+  wait_for_previous();
+  const float* row = logits + blockIdx.y * stride;
+  Candidate c = {-INFINITY, INT32_MAX};
+  for (int i = blockIdx.x * kThreads + threadIdx.x; i < cols; i += gridDim.x * kThreads) {
+    const float v = row[i];
+    c = better(c, {v, isfinite(v) ? i : -1});
+  }
+  c = best_of_block(c);
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    s.values[blockIdx.y * kSampleParts + blockIdx.x] = c.value;
+    s.ids[blockIdx.y * kSampleParts + blockIdx.x] = c.id;
+    last = add_in_order(s.counters + blockIdx.y, 1) == gridDim.x - 1;
+  }
+  __syncthreads();
+  if (!last) return;
+  c = {-INFINITY, INT32_MAX};
+  for (int i = threadIdx.x; i < gridDim.x; i += kThreads) {
+    const int at = blockIdx.y * kSampleParts + i;
+    c = better(c, {__ldcg(s.values + at), __ldcg(s.ids + at)});
+  }
+  c = best_of_block(c);
+  if (threadIdx.x == 0) {
+    sampled[blockIdx.y] = c.id;
+    s.counters[blockIdx.y] = 0;
+  }
+}
+
+struct AdvanceArguments {
+  int32_t *ids, *positions, *lengths, *slots;
+  const int32_t *sampled, *sequences, *page_table;
+  int rows, pages;
+};
+
+__global__ void advance_kernel(AdvanceArguments a) {
+  wait_for_previous();
+  for (int r = threadIdx.x; r < a.rows; r += blockDim.x) {
+    a.ids[r] = max(0, a.sampled[r]);
+    for (int axis = 0; axis < 3; ++axis) ++a.positions[3 * r + axis];
+    const int index = a.lengths[r];
+    const bool inside = index / kPageTokens < a.pages;
+    // Beyond the last page nothing is stored, and nothing more is seen.
+    if (inside) a.lengths[r] = index + 1;
+    a.slots[r] =
+        inside ? a.page_table[a.sequences[r] * a.pages + index / kPageTokens] * kPageTokens + index % kPageTokens : -1;
+  }
+}
+
+__global__ void publish_kernel(const int32_t* sampled, int rows, int32_t* ring, int32_t slots, int32_t* counter) {
+  wait_for_previous();
+  const int32_t number = *counter;
+  volatile int32_t* slot = ring + number % slots * (kGemvRows + 1);
+  if (threadIdx.x < rows) slot[threadIdx.x] = sampled[threadIdx.x];
+  __threadfence_system();
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    slot[kGemvRows] = number + 1;
+    *counter = number + 1;
+  }
+}
+
+}  // namespace
+
+void sample(const Queue& queue, Tensor logits, Tensor sampled, SampleScratch scratch) {
+  const int parts = static_cast<int>(std::min<int64_t>(kSampleParts, (logits.cols + kThreads - 1) / kThreads));
+  for (int64_t first = 0; first < logits.rows; first += kGemvRows) {
+    const int64_t rows = std::min<int64_t>(kGemvRows, logits.rows - first);
+    launch(queue, sample_kernel, dim3(parts, static_cast<unsigned>(rows)), kThreads, 0, logits.row<float>(first),
+           logits.stride, static_cast<int>(logits.cols), scratch, sampled.row<int32_t>(first));
+  }
+}
+
+void advance(const Queue& queue, const Step& step) {
+  AdvanceArguments a = {};
+  a.ids = step.ids.row<int32_t>(0);
+  a.positions = step.positions.row<int32_t>(0);
+  a.lengths = step.lengths.row<int32_t>(0);
+  a.slots = step.slots.row<int32_t>(0);
+  a.sampled = step.sampled.row<int32_t>(0);
+  a.sequences = step.sequences.row<int32_t>(0);
+  a.page_table = step.page_table.row<int32_t>(0);
+  a.rows = static_cast<int>(step.rows);
+  a.pages = static_cast<int>(step.page_table.cols);
+  launch(queue, advance_kernel, 1, 32, 0, a);
+}
+
+void publish(const Queue& queue, Tensor sampled, int32_t* ring, int32_t slots, int32_t* counter) {
+  launch(queue, publish_kernel, 1, 32, 0, sampled.row<int32_t>(0), static_cast<int>(sampled.rows), ring, slots,
+         counter);
+}
+
+}  // namespace vireo::cuda

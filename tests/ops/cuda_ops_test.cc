@@ -1,0 +1,232 @@
+// The CUDA backend against the reference backend: every case of the op table on fresh random inputs, fused ops against their
+// default bodies, the same bits on every run and for 1 to 8 rows. Skipped where there is no device.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <set>
+
+#include "cuda_test.h"
+#include "op_bench.h"
+#include "op_cases.h"
+#include "ops/reference.h"
+
+namespace vireo::testing_ops {
+namespace {
+
+// NaN is equal to itself here.
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// The largest difference of two elements, relative to what such an element is like.
+double worst_element(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size() || a.empty()) return INFINITY;
+  double squares = 0, worst = 0;
+  for (const float v : b) squares += double{v} * v;
+  const double usual = std::sqrt(squares / static_cast<double>(b.size()));
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::fabs(double{a[i]} - b[i]);
+    if (!(difference <= INFINITY)) return INFINITY;
+    if (difference > 0) worst = std::max(worst, difference / (usual + std::fabs(b[i])));
+  }
+  return worst;
+}
+
+uint32_t fresh_seed() {
+  const uint32_t seed = std::random_device{}();
+  std::printf("seed %u\n", seed);
+  return seed;
+}
+
+// How far a sum in float32 may be from one in double.
+constexpr double kFloatTolerance = 2e-5;
+// How much further than the norm of all differences one element may be off.
+constexpr double kWorst = 5;
+
+// How far what is rounded to bf16 on its way may be off: once or twice, but for a gate and its factor, each of a rounded row and
+// rounded itself.
+double bf16_tolerance(const OpCase& c) {
+  return c.op == "norm_gate_up" ? 1.2e-2 : 5e-3;
+}
+
+double tolerance(const OpCase& c) {
+  if (c.tolerance == 0) return 0;
+  return std::max(c.tolerance, c.residual ? kFloatTolerance : bf16_tolerance(c));
+}
+
+class CudaOps : public testing_cuda::OnDevice<testing::TestWithParam<std::string>> {
+ protected:
+  template <typename Body>
+  void for_cases(Body body) const {
+    for (const OpCase& c : op_cases()) {
+      if (c.op != GetParam()) continue;
+      SCOPED_TRACE(c.name());
+      body(c);
+    }
+  }
+};
+
+TEST_P(CudaOps, MatchTheReference) {
+  const uint32_t seed = fresh_seed();
+  const auto reference = make_reference_backend(), backend = testing_cuda::make_backend();
+  for_cases([&](const OpCase& c) {
+    const auto want = c.run(*reference, seed, Body::kOwn), got = c.run(*backend, seed, Body::kOwn);
+    EXPECT_LE(relative_error(got, want), tolerance(c)) << "seed " << seed;
+    EXPECT_LE(worst_element(got, want), kWorst * tolerance(c)) << "seed " << seed;
+  });
+}
+
+TEST_P(CudaOps, FusedLikeTheDefaultBody) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  for_cases([&](const OpCase& c) {
+    if (!c.fused) return;
+    const auto want = c.run(*backend, seed, Body::kDefault), got = c.run(*backend, seed, Body::kOwn);
+    EXPECT_LE(relative_error(got, want), bf16_tolerance(c)) << "seed " << seed;
+    EXPECT_LE(worst_element(got, want), kWorst * bf16_tolerance(c)) << "seed " << seed;
+  });
+}
+
+// Two threads that race seldom do it twice in the same way.
+TEST_P(CudaOps, SameBitsOnEveryRun) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend(), other = testing_cuda::make_backend();
+  for_cases([&](const OpCase& c) {
+    const auto first = c.run(*backend, seed, Body::kOwn);
+    EXPECT_TRUE(same_bits(c.run(*backend, seed, Body::kOwn), first)) << "seed " << seed;
+    EXPECT_TRUE(same_bits(c.run(*other, seed, Body::kOwn), first)) << "by another backend, seed " << seed;
+  });
+}
+
+std::vector<std::string> op_names() {
+  std::set<std::string> names;
+  for (const OpCase& c : op_cases()) names.insert(c.op);
+  return {names.begin(), names.end()};
+}
+
+INSTANTIATE_TEST_SUITE_P(Table, CudaOps, testing::ValuesIn(op_names()), [](const auto& info) { return info.param; });
+
+// --- row r of a result has the same bits whether 1 or 8 rows are computed ---
+
+constexpr int64_t kRows = 8;
+
+// compute(first, count) computes rows [first, first + count) of `out`, from what `out` holds now.
+template <typename Compute>
+void expect_same_rows(Bench& b, const std::string& what, Tensor out, Compute compute) {
+  const std::vector<float> before = b.read(out);
+  std::vector<std::vector<float>> single;
+  for (int64_t r = 0; r < kRows; ++r) {
+    b.write(before, out);
+    compute(r, int64_t{1});
+    single.push_back(b.read(out.slice_rows(r, 1)));
+  }
+  for (int64_t rows = 2; rows <= kRows; ++rows) {
+    b.write(before, out);
+    compute(int64_t{0}, rows);
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto row = b.read(out.slice_rows(r, 1));
+      EXPECT_TRUE(std::none_of(row.begin(), row.end(), [](float v) { return std::isnan(v); })) << what << " row " << r;
+      EXPECT_TRUE(same_bits(row, single[static_cast<size_t>(r)])) << what << " row " << r << " of " << rows;
+    }
+  }
+}
+
+class CudaRows : public testing_cuda::OnDevice<> {};
+
+TEST_F(CudaRows, SameBitsFrom1To8OfAProduct) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  Ops& ops = backend->ops();
+  struct Size {
+    int64_t in, out;
+  };
+  for (const Size s : {Size{214, 77}, {2048, 77}, {6144, 33}, {25600, 24}, {72, 5}, {7, 3}, {2048, 2048}}) {
+    SCOPED_TRACE(std::to_string(s.out) + "x" + std::to_string(s.in) + ", seed " + std::to_string(seed));
+    Bench b(*backend, seed);
+    const auto w = b.linear({s.out}, s.in, true), gate_up = b.linear({s.out, s.out}, s.in, false, {0, "gate_up"});
+    const Norm norm = b.norm(s.in, false);
+    const Tensor x = b.activations(kRows, s.in), residuals = b.residuals(kRows, s.in, 3), h = b.poisoned(kRows, s.in);
+    const Tensor scratch = b.poisoned(kRows, 2 * s.out), sum = b.residuals(kRows, s.out);
+    const auto part = [](Tensor t, int64_t first, int64_t count) { return t.slice_rows(first, count); };
+    for (const Tensor& out : {b.poisoned(kRows, s.out), b.poisoned_residuals(kRows, s.out)}) {
+      const std::string type = std::string(" to ") + name_of(out.dtype);
+      expect_same_rows(b, "linear" + type, out,
+                       [&](int64_t r, int64_t n) { ops.linear(*w, part(x, r, n), part(out, r, n)); });
+      expect_same_rows(b, "norm_linear" + type, out, [&](int64_t r, int64_t n) {
+        ops.norm_linear(norm, *w, part(residuals, r, n), part(h, r, n), part(out, r, n));
+      });
+    }
+    expect_same_rows(b, "linear_add", sum, [&](int64_t r, int64_t n) {
+      ops.linear_add(*w, part(x, r, n), part(scratch.slice_cols(0, s.out), r, n), part(sum, r, n));
+    });
+    const Tensor y = b.poisoned(kRows, s.out);
+    expect_same_rows(b, "norm_gate_up", y, [&](int64_t r, int64_t n) {
+      ops.norm_gate_up(norm, *gate_up, part(residuals, r, n), part(h, r, n), part(scratch, r, n), part(y, r, n));
+    });
+    for (const Gelu kind : {Gelu::kTanh, Gelu::kErf}) {
+      expect_same_rows(b, kind == Gelu::kTanh ? "linear_gelu tanh" : "linear_gelu erf", y,
+                       [&](int64_t r, int64_t n) { ops.linear_gelu(*w, part(x, r, n), kind, part(y, r, n)); });
+    }
+  }
+}
+
+TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  Bench b(*backend, seed);
+  constexpr int32_t kExperts = 16;
+  constexpr int64_t kIn = 264, kInner = 96, kChosen = 4, kWidth = 3 * kInner + kIn;
+  std::vector<std::vector<HostTensor>> up, down;
+  for (int32_t e = 0; e < kExperts; ++e) {
+    up.push_back({b.weight({2 * kInner, kIn}, 0.06f)});
+    down.push_back({b.weight({kIn, kInner}, 0.1f)});
+  }
+  const auto up_linear = backend->place_experts(up, ExpertLayout::kOutIn, {0, "gate_up"});
+  const auto down_linear = backend->place_experts(down, ExpertLayout::kOutIn, {0, "mlp_down"});
+  std::vector<int32_t> chosen;
+  for (int64_t r = 0; r < kRows; ++r) {
+    for (int32_t id : b.distinct_below(kExperts, kChosen)) chosen.push_back(id);
+  }
+  const Tensor ids = b.ints(chosen, kRows, kChosen);
+  const Tensor weights = b.floats(std::vector<float>(kRows * kChosen, 0.3f), kRows, kChosen);
+  const Tensor scratch = b.floats(std::vector<float>(kRows * kChosen * kWidth, NAN), kRows * kChosen, kWidth);
+  const Tensor x = b.activations(kRows, kIn), sum = b.residuals(kRows, kIn);
+  expect_same_rows(b, "experts, seed " + std::to_string(seed), sum, [&](int64_t r, int64_t n) {
+    backend->ops().experts(*up_linear, *down_linear, x.slice_rows(r, n), ids.slice_rows(r, n), weights.slice_rows(r, n),
+                           scratch.slice_rows(r * kChosen, n * kChosen), sum.slice_rows(r, n));
+  });
+}
+
+TEST_F(CudaRows, SameBitsFrom1To8OfDecodeAttention) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  struct Heads {
+    int heads, kv_heads, head_dim;
+  };
+  for (const Heads s : {Heads{4, 2, 128}, {3, 1, 128}, {16, 2, 64}, {2, 2, 72}}) {
+    for (const bool one_sequence : {false, true}) {
+      Bench b(*backend, seed);
+      const AttentionShape shape{s.heads, s.kv_heads, s.head_dim, 1 / std::sqrt(static_cast<float>(s.head_dim))};
+      const Step step = b.step({1, 64, 65, 700, 129, 128, 63, 1581}, one_sequence);
+      const KvLayer cache = b.cache(shape);
+      const int64_t cols = int64_t{s.heads} * s.head_dim;
+      const Tensor q = b.activations(kRows, cols, 2, 2 * cols), out = b.poisoned(kRows, cols);
+      const std::string what = std::to_string(s.heads) + "q_" + std::to_string(s.kv_heads) + "kv_" +
+                               std::to_string(s.head_dim) + (one_sequence ? " one sequence" : "") + ", seed " +
+                               std::to_string(seed);
+      expect_same_rows(b, what, out, [&](int64_t r, int64_t n) {
+        Step rows = step;
+        rows.rows = n;
+        for (Tensor* t : {&rows.lengths, &rows.sequences, &rows.slots}) *t = t->slice_rows(r, n);
+        backend->ops().attend_cache(q.slice_rows(r, n), rows, cache, shape, out.slice_rows(r, n));
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace vireo::testing_ops

@@ -1,0 +1,196 @@
+// The model on the CUDA backend: against stored outputs of Hugging Face transformers, by either runner; the recorded decode step
+// against the same step walked op by op, to the last bit; chunks of a prompt against the whole. Skipped where there is no device.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "cuda/cuda_backend.h"
+#include "cuda_test.h"
+#include "golden_cases.h"
+
+namespace vireo::parity {
+namespace {
+
+using testing_cuda::make_backend;
+
+// --- stored outputs ---
+
+class CudaParity : public testing_cuda::OnDevice<testing::TestWithParam<Case>> {};
+
+TEST_P(CudaParity, LogitsPointTheSameWay) {
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  for (const auto& [runner, make_runner] :
+       {std::pair<std::string, RunnerFactory>{"eager", make_eager_runner}, {"graph", make_graph_runner}}) {
+    SCOPED_TRACE(runner);
+    Rig rig(set, make_backend(), kMaxRows, make_runner);
+    expect_same_direction(rig, golden, name + " " + runner);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Goldens, CudaParity, testing::ValuesIn(cases({"tiny", "random_dense", "random_moe"})),
+                         case_name);
+
+// --- recorded steps ---
+
+constexpr int kSteps = 20;
+
+// What a decode step leaves, by row.
+struct Result {
+  std::vector<int32_t> ids;
+  std::vector<float> logits;
+  // Bits of the first `rows` rows.
+  bool starts_like(const Result& other, size_t rows) const {
+    const size_t vocab = logits.size() / ids.size(), other_vocab = other.logits.size() / other.ids.size();
+    return vocab == other_vocab &&
+           std::equal(ids.begin(), ids.begin() + static_cast<int64_t>(rows), other.ids.begin()) &&
+           std::memcmp(logits.data(), other.logits.data(), rows * vocab * sizeof(float)) == 0;
+  }
+};
+
+// The first `n` tokens of a prompt as a prompt.
+Rig::Prompt head_of(const Rig::Prompt& prompt, int64_t n) {
+  Rig::Prompt head = prompt;
+  head.ids.resize(static_cast<size_t>(n));
+  head.positions.resize(static_cast<size_t>(n));
+  std::erase_if(head.visual_rows, [&](int32_t row) { return row >= n; });
+  head.next_position = 0;
+  for (const Position& p : head.positions)
+    head.next_position = std::max({head.next_position, p[0] + 1, p[1] + 1, p[2] + 1});
+  return head;
+}
+
+void poison(Rig& rig, Tensor logits) {
+  const std::vector<float> nan(static_cast<size_t>(logits.size()), std::numeric_limits<float>::quiet_NaN());
+  CHECK(logits.dtype == DType::kF32);
+  rig.backend().upload(nan.data(), logits);
+}
+
+// kSteps decode steps, prompt i in sequence i and tokens[i] its first input.
+std::vector<Result> decode(Rig& rig, const std::vector<Rig::Prompt>& prompts, const std::vector<int32_t>& tokens,
+                           bool poisoned = false) {
+  std::vector<Rig::Seat> seats;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    seats.push_back({prompts[i], tokens[i], static_cast<int64_t>(prompts[i].ids.size())});
+  }
+  rig.seat(seats);
+  std::vector<Result> results;
+  for (int step = 0; step < kSteps; ++step) {
+    if (poisoned) poison(rig, rig.runner().logits());
+    rig.runner().decode();
+    const auto ids = rig.runner().sampled();
+    results.push_back({{ids.begin(), ids.end()}, rig.read(rig.runner().logits())});
+  }
+  return results;
+}
+
+void expect_same(const std::vector<Result>& got, const std::vector<Result>& want, size_t rows, const char* what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t step = 0; step < got.size(); ++step) {
+    ASSERT_EQ(got[step].ids.size(), rows);
+    EXPECT_TRUE(std::ranges::all_of(got[step].ids, [](int32_t id) { return id >= 0; })) << what << ", step " << step;
+    EXPECT_TRUE(got[step].starts_like(want[step], rows)) << what << ", step " << step;
+  }
+}
+
+class CudaGraph : public testing_cuda::OnDevice<testing::TestWithParam<Case>> {};
+
+TEST_P(CudaGraph, SameBitsAsTheEagerRunner) {
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  Rig eager(set, make_backend(), kMaxRows), graph(set, make_backend(), kMaxRows, make_graph_runner);
+  const Rig::Prompt eager_prompt = eager.prepare(golden, nullptr), graph_prompt = graph.prepare(golden, nullptr);
+  const int64_t n = static_cast<int64_t>(eager_prompt.ids.size());
+  const size_t vocab = static_cast<size_t>(eager.config().text.vocab_size);
+  for (const int64_t start : {int64_t{1}, int64_t{63}, int64_t{64}, n}) {
+    if (start > n) continue;
+    SCOPED_TRACE(start);
+    const std::vector<Rig::Prompt> eager_head = {head_of(eager_prompt, start)},
+                                   graph_head = {head_of(graph_prompt, start)};
+    eager.extend(eager_head[0], 0, start, false);
+    graph.extend(graph_head[0], 0, start, false);
+    const std::vector<float> last = eager.read(eager.runner().logits());
+    ASSERT_EQ(graph.read(graph.runner().logits()), last);
+    const int32_t token = argmax(last.data(), vocab), other = (token + 1) % static_cast<int32_t>(vocab);
+    const auto want = decode(eager, eager_head, {token});
+    expect_same(decode(graph, graph_head, {token}), want, 1, "recorded");
+    // Another continuation leaves its traces in the cache and in every buffer.
+    decode(graph, graph_head, {other});
+    expect_same(decode(graph, graph_head, {token}, true), want, 1, "replayed over poison");
+
+    graph.seat({{graph_head[0], token, start}});
+    graph.runner().run_ahead(4);
+    for (size_t step = 0; step < want.size(); ++step) {
+      graph.runner().decode();
+      const auto ids = graph.runner().sampled();
+      EXPECT_EQ(std::vector<int32_t>(ids.begin(), ids.end()), want[step].ids) << "ahead, step " << step;
+    }
+  }
+}
+
+// Eight sequences that have come to different lengths, and the first of them on their own.
+TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
+  constexpr int64_t kSequences = 8;
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  Rig eager(set, make_backend(), kMaxRows, make_eager_runner, kSequences);
+  Rig graph(set, make_backend(), kMaxRows, make_graph_runner, kSequences);
+  const auto fill = [&](Rig& rig, std::vector<int32_t>& tokens) {
+    const Rig::Prompt prompt = rig.prepare(golden, nullptr);
+    const int64_t n = static_cast<int64_t>(prompt.ids.size());
+    std::vector<Rig::Prompt> heads;
+    for (int32_t s = 0; s < kSequences; ++s) {
+      heads.push_back(head_of(prompt, std::max<int64_t>(1, n - 9 * s)));
+      rig.extend(heads.back(), 0, static_cast<int64_t>(heads.back().ids.size()), false, s);
+      tokens.push_back(rig.runner().sampled()[0]);
+    }
+    return heads;
+  };
+  std::vector<int32_t> tokens, graph_tokens;
+  const auto eager_heads = fill(eager, tokens), graph_heads = fill(graph, graph_tokens);
+  ASSERT_EQ(graph_tokens, tokens);
+  const auto want = decode(eager, eager_heads, tokens);
+  for (const size_t rows : {1, 2, 3, 5, 8}) {
+    SCOPED_TRACE(rows);
+    const std::vector<int32_t> first(tokens.begin(), tokens.begin() + static_cast<int64_t>(rows));
+    expect_same(decode(eager, eager_heads, first), want, rows, "eager");
+    expect_same(decode(graph, graph_heads, first), want, rows, "recorded");
+    expect_same(decode(graph, graph_heads, first, true), want, rows, "replayed over poison");
+  }
+}
+
+// --- chunks ---
+
+class CudaChunks : public testing_cuda::OnDevice<testing::TestWithParam<Case>> {};
+
+// Few rows and many take different kernels, so only the direction is the same.
+TEST_P(CudaChunks, SameDirectionAtAnyChunkSize) {
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  Rig rig(set, make_backend(), kMaxRows, make_graph_runner);
+  const Rig::Prompt prompt = rig.prepare(golden, nullptr);
+  const auto last_logits = [&](int64_t chunk) {
+    rig.extend_in_chunks(prompt, chunk);
+    return rig.read(rig.runner().logits());
+  };
+  const auto whole = last_logits(kMaxRows);
+  for (const int64_t chunk : {1, 7, 64}) {
+    const auto logits = last_logits(chunk);
+    ASSERT_EQ(logits.size(), whole.size());
+    EXPECT_GT(cosine(logits.data(), whole.data(), whole.size()), 0.9999) << "chunks of " << chunk;
+  }
+}
+
+const auto kMixed =
+    testing::Values(Case{"tiny", "multi_image_160x128_6"}, Case{"tiny", "video_128x128_7"},
+                    Case{"random_dense", "video_96x96_24"}, Case{"random_moe", "multi_image_96x128_23"});
+
+INSTANTIATE_TEST_SUITE_P(Goldens, CudaGraph, kMixed, case_name);
+INSTANTIATE_TEST_SUITE_P(Goldens, CudaChunks, kMixed, case_name);
+
+}  // namespace
+}  // namespace vireo::parity
