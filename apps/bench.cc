@@ -29,6 +29,7 @@ int run_bench(const BenchOptions& o, bool json) {
   StageLine stage;
   const BenchReport r = bench(o, [&](const char* name, int64_t done, int64_t total) { stage.show(name, done, total); });
   stage.clear();
+  for (const std::string& note : r.notes) print_note(note);
   if (json) {
     std::cout << report_json(r).dump(2) << '\n';
     return kDone;

@@ -47,11 +47,23 @@ std::vector<Picture> frames_in(const std::filesystem::path& folder) {
   return frames;
 }
 
+void print_plan(const ModelInfo& plan) {
+  for (const std::string& note : plan.notes) print_note(note);
+  if (!stderr_is_terminal()) return;
+  const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  std::string text = fmt::format("weights {:.2f} GiB, KV cache {:.2f}, scratch {:.2f}", gib(plan.weight_bytes),
+                                 gib(plan.kv_bytes), gib(plan.scratch_bytes));
+  if (plan.available_bytes)
+    text += fmt::format("; {:.2f} GiB available to {}", gib(*plan.available_bytes), plan.device);
+  std::fprintf(stderr, "%s\n", dim(text).c_str());
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> load_with_progress(const Options& options) {
   ProgressLine progress("loading");
-  return Engine::load(options, [&](uint64_t done, uint64_t total) { progress.show(done, total); });
+  return Engine::load(
+      options, [&](uint64_t done, uint64_t total) { progress.show(done, total); }, print_plan);
 }
 
 Part video_part(const std::string& path, double fps, const std::string& option) {

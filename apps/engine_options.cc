@@ -12,7 +12,10 @@ void add_engine_options(CLI::App& command, Options& o) {
   command.add_option("-m,--checkpoint,--model", o.checkpoint, "folder, or ORG/NAME in the local Hugging Face cache")
       ->type_name("DIR|ORG/NAME")
       ->group(group);
-  command.add_option("--device", o.device, "auto, cpu, reference (slow, exact), cuda:N")
+  command
+      .add_option("--device", o.device,
+                  "auto (a GPU if there is one, else the CPU), cpu, reference (slow, exact), cuda or cuda:N")
+      ->type_name("NAME:{auto,cpu,reference,cuda}")
       ->capture_default_str()
       ->group(group);
   command.add_option("-c,--max-seq,--ctx-size,--max-model-len", o.max_seq, "tokens of prompt and answer together")
@@ -45,7 +48,8 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->group(group);
   command
       .add_flag_callback(
-          "--no-graph", [] {}, "walk the model op by op; on a CPU that is always so")
+          "--no-graph", [&o] { o.graph = false; },
+          "walk the model op by op instead of replaying a recorded step; on a CPU that is always so")
       ->group(group);
   command.add_option("-t,--threads", o.threads, "0: every processor this process may use")
       ->capture_default_str()
@@ -54,13 +58,18 @@ void add_engine_options(CLI::App& command, Options& o) {
       .add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512_bf16, avx512, avx2, neon, portable")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step")
+  command
+      .add_option("--kernels", o.kernels,
+                  "of the GPU: 87 for those of compute_87, 0 for the best that this build has for it")
+      ->type_name("INT:{0,87}")
+      ->capture_default_str()
+      ->group(group);
+  command.add_option("--prefill-chunk", o.prefill_chunk, "rows of one prefill step; 0: 512, or 2048 on a GPU")
       ->capture_default_str()
       ->group(group);
   command
       .add_flag_callback(
-          "--prefill-graph",
-          [] { throw CLI::ValidationError("--prefill-graph", "needs a CUDA build, which this is not"); },
+          "--prefill-graph", [] { throw CLI::ValidationError("--prefill-graph", "is not built yet: leave it out"); },
           "record prefill as a CUDA graph")
       ->group(group);
 }

@@ -100,6 +100,7 @@ struct BenchFigure {
 
 struct BenchReport {
   std::string device;
+  std::vector<std::string> notes;  // as in ModelInfo
   std::string model;
   int patches = 0;
   int prompt_tokens = 0;

@@ -25,7 +25,7 @@ const char* version();
 struct Options {
   std::string checkpoint;           // a folder, a .safetensors file, or ORG/NAME[@REV] in the local Hugging Face cache
   std::filesystem::path hub_cache;  // that cache's hub folder
-  std::string device = "auto";      // auto, cpu, reference
+  std::string device = "auto";      // auto (a GPU if there is one, else the CPU), cpu, reference, cuda, cuda:N
   int max_seq = 4096;               // prompt and generated tokens of one conversation
   std::string max_pixels = "auto";  // per picture: auto, none (the checkpoint's own limit) or a number
   std::string pixels = "default";   // default, or reference: alpha and 16-bit grey as the reference processor has them
@@ -34,7 +34,9 @@ struct Options {
   std::string kv_mode = "bf16";
   int threads = 0;                        // 0: every processor this process may use
   std::string isa = "auto";               // instruction set of the CPU kernels
-  int prefill_chunk = 512;                // rows of one prefill step
+  bool graph = true;                      // record a GPU's decode step and replay it; false: walk the model op by op
+  int kernels = 0;                        // of the GPU: 87 for those of compute_87, 0 for the best that were built
+  int prefill_chunk = 0;                  // rows of one prefill step; 0: 512, or 2048 on a GPU
   int64_t image_cache_bytes = 256 << 20;  // of encoded pictures to remember
 };
 
@@ -133,6 +135,9 @@ struct ModelInfo {
   double load_ms = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
+  uint64_t scratch_bytes = 0;               // of a prefill step and of the largest picture
+  std::optional<uint64_t> available_bytes;  // of the device's memory before loading; nothing where it is not known
+  std::vector<std::string> notes;           // one line each for what the user should know, e.g. why no GPU is used
 };
 
 struct GraphStats {
@@ -162,6 +167,8 @@ struct PromptInfo {
 
 // Called while weights are loaded, with bytes done and in all.
 using Progress = std::function<void(uint64_t done, uint64_t total)>;
+// Called once before weights are loaded, with all of the info but load_ms.
+using OnPlan = std::function<void(const ModelInfo& plan)>;
 // Called during the slow parts of a request ("vision": blocks done, "prefill": tokens done).
 using OnStage = std::function<void(const char* stage, int64_t done, int64_t total)>;
 // Called with each piece of text as it is completed, always whole characters. Returning false stops the answer.
@@ -171,7 +178,8 @@ using OnText = std::function<bool(std::string_view text)>;
 class Engine {
  public:
   // Throws Error(kUsage) for a bad option before anything is touched; then kNotFound, kInput or kCapacity.
-  static std::unique_ptr<Engine> load(const Options& options, const Progress& progress = {});
+  static std::unique_ptr<Engine> load(const Options& options, const Progress& progress = {},
+                                      const OnPlan& on_plan = {});
   ~Engine();
 
   // Throws Error naming the request's fault; the engine stays usable. A prompt that begins like the conversation before (its

@@ -94,7 +94,7 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
                         {.max_seq = o.engine.max_seq, .max_pixels = o.engine.max_pixels});
   ImageCache images(0);
   Session session(
-      {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, o.engine.prefill_chunk, [] {}});
+      {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, model.step_shape.max_rows, [] {}});
   std::vector<uint8_t> pixels(static_cast<size_t>(3 * o.width * o.height));
   for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
   const auto media = Clock::now();
@@ -118,7 +118,7 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
     session.seat(id);
     for (int step = 0; step < o.decode_steps; ++step) {
       const auto start = Clock::now();
-      id = std::max(0, session.decode(id));
+      id = std::max(0, session.decode(id, o.decode_steps - step - 1));
       if (round > 0) r.step_ms.push_back(ms_since(start));
     }
   }
@@ -132,7 +132,8 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
     for (double& v : values) v *= by;
     return values;
   };
-  BenchReport report{model.backend->name() + " (" + model.backend->description() + ")",
+  BenchReport report{model.info.device,
+                     model.info.notes,
                      c.model_type,
                      static_cast<int>(prompt.patches),
                      static_cast<int>(tokens),

@@ -13,6 +13,7 @@ const std::string kScenes = VIREO_SOURCE_DIR "/tests/data/scenes/";
 std::unique_ptr<Engine> load(int threads = 2) {
   Options options;
   options.checkpoint = kTiny;
+  options.device = "cpu";
   options.threads = threads;
   return Engine::load(options);
 }

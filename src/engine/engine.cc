@@ -22,14 +22,17 @@ double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Pixels per picture that "auto" never exceeds on a CPU, where the tower's time grows with their square.
-constexpr int64_t kCpuAutoPixels = 1'000'000;
+template <typename Value, typename IsFinite>
+bool all_finite(Backend& backend, Tensor t, IsFinite is_finite) {
+  std::vector<Value> values(static_cast<size_t>(t.size()));
+  backend.download(t, values.data());
+  return std::all_of(values.begin(), values.end(), is_finite);
+}
 
 bool is_finite(Backend& backend, Tensor t) {
-  if (t.dtype != DType::kF32) return true;
-  std::vector<float> values(static_cast<size_t>(t.size()));
-  backend.download(t, values.data());
-  return std::all_of(values.begin(), values.end(), [](float v) { return std::isfinite(v); });
+  if (t.dtype == DType::kF32) return all_finite<float>(backend, t, [](float v) { return std::isfinite(v); });
+  if (t.dtype == DType::kBF16) return all_finite<bf16>(backend, t, [](bf16 v) { return std::isfinite(to_float(v)); });
+  return true;
 }
 
 }  // namespace
@@ -39,21 +42,31 @@ const char* version() {
 }
 
 struct Engine::Impl {
-  Impl(const Options& options, const Progress& progress)
+  Impl(const Options& options, const Progress& progress, const OnPlan& on_plan)
       : options(options),
-        model(options, progress),
+        model(options, progress, on_plan),
         prompts(model.files.config, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
                 prompt_limits()),
-        session({model.files.config, *model.backend, *model.tower, *model.decoder, *model.runner, images,
-                 options.prefill_chunk, [this] { check_cancelled(); }}) {
+        session(session_parts(*model.runner)) {
     model.backend->set_cancel(&cancelled);
   }
 
   PromptBuilder::Limits prompt_limits() const {
     return {.max_seq = options.max_seq,
             .max_pixels = options.max_pixels,
-            .auto_cap = kCpuAutoPixels,
+            .auto_cap = kAutoPixels,
             .rules = options.pixels == "reference" ? PixelRules::kReference : PixelRules::kDefault};
+  }
+
+  Session::Parts session_parts(Runner& runner) {
+    return {model.files.config,
+            *model.backend,
+            *model.tower,
+            *model.decoder,
+            runner,
+            images,
+            model.step_shape.max_rows,
+            [this] { check_cancelled(); }};
   }
 
   // Consumes a cancellation.
@@ -77,33 +90,35 @@ struct Engine::Impl {
     return id;
   }
 
-  int32_t decode(int32_t token) {
+  int32_t decode(int32_t token, int64_t more = 0) {
     const auto start = Clock::now();
-    const int32_t id = session.decode(token);
+    const int32_t id = session.decode(token, more);
     decode_ms.push_back(ms_since(start));
     return id;
   }
 
-  // Runs the conversation again with every intermediate looked at, and throws what is known about the first bad one.
+  // Runs the conversation again, op by op and with every intermediate looked at, and throws what is known about the first bad
+  // one.
   [[noreturn]] void fail_not_finite(const Prompt& p, const std::vector<int32_t>& generated) {
     std::string first;
     const Probe probe = [&](const std::string& name, Tensor t) {
       if (first.empty() && !is_finite(*model.backend, t)) first = name;
     };
-    session.reset();
-    session.begin(p);
-    session.encode(p, {}, &probe);
+    session.reset();  // its place in the cache is written anew
+    const auto walker = model.make_walker();
+    Session again(session_parts(*walker));
+    again.begin(p);
+    again.encode(p, {}, &probe);
     struct ProbeScope {
       Decoder& decoder;
       ~ProbeScope() { decoder.set_probe(nullptr); }
     } scope{*model.decoder};
     model.decoder->set_probe(&probe);
-    session.extend(p);
+    again.extend(p);
     for (size_t i = 0; i < generated.size() && first.empty(); ++i) {
-      session.seat(generated[i]);
-      session.decode(generated[i]);
+      again.seat(generated[i]);
+      again.decode(generated[i]);
     }
-    session.reset();
     const std::string weight = find_bad_weight(model.files.checkpoint);
     throw Error(ErrorKind::kDevice, fmt::format("the logits are not finite; the first bad tensor is {}{}",
                                                 first.empty() ? "not found again" : first,
@@ -137,7 +152,6 @@ struct Engine::Impl {
   Prompt prompt;  // of set_prompt
   bool prefilled = false;
   std::vector<int32_t> forced;  // tokens of decode_step since the prompt
-  ModelInfo info;
   std::vector<double> decode_ms;
   std::vector<float> logits;
 };
@@ -170,10 +184,12 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
       a.finish_reason = wanted ? "stop" : "cancelled";
       break;
     }
-    if (static_cast<int>(a.tokens.size()) >= request.max_new_tokens) break;
+    const int64_t left = request.max_new_tokens - static_cast<int64_t>(a.tokens.size());
+    if (left <= 0) break;
     // A greedy choice is already where the next step looks for it.
-    if (a.tokens.size() == 1 || !sampler.is_greedy()) session.seat(id);
-    id = choose(decode(id), sampler);
+    const bool greedy = sampler.is_greedy();
+    if (a.tokens.size() == 1 || !greedy) session.seat(id);
+    id = choose(decode(id, greedy ? left - 1 : 0), sampler);
   }
   if (a.finish_reason != "cancelled") emit(filter.push(detokenizer.flush()) + filter.flush());
   a.timings.decode_ms = ms_since(decoding);
@@ -185,21 +201,11 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-std::unique_ptr<Engine> Engine::load(const Options& options, const Progress& progress) {
+std::unique_ptr<Engine> Engine::load(const Options& options, const Progress& progress, const OnPlan& on_plan) {
   validate(options);
   const auto start = Clock::now();
-  auto impl = std::make_unique<Impl>(options, progress);
-  ModelInfo& info = impl->info;
-  const ModelFiles& files = impl->model.files;
-  info.model_type = files.config.model_type;
-  info.device = impl->model.backend->name() + " (" + impl->model.backend->description() + ")";
-  info.max_seq = options.max_seq;
-  info.vocab_size = static_cast<int>(files.config.text.vocab_size);
-  info.eos_tokens = files.config.eos_tokens;
-  info.weight_bytes = files.checkpoint.tensor_bytes();
-  info.kv_bytes = Decoder::kv_bytes_per_token(files.config.text, impl->model.backend->kv_type()) *
-                  static_cast<uint64_t>(options.max_seq);
-  info.load_ms = ms_since(start);
+  auto impl = std::make_unique<Impl>(options, progress, on_plan);
+  impl->model.info.load_ms = ms_since(start);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
@@ -248,8 +254,9 @@ std::vector<float> Engine::prefill() {
 std::vector<float> Engine::decode_step(int32_t token) {
   Impl& i = *impl_;
   if (!i.prefilled) throw Error(ErrorKind::kUsage, "decode_step needs a prefilled prompt: call prefill first");
-  if (token < 0 || token >= i.info.vocab_size) {
-    throw Error(ErrorKind::kUsage, fmt::format("token {} is outside the vocabulary of {}", token, i.info.vocab_size));
+  if (token < 0 || token >= i.model.info.vocab_size) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("token {} is outside the vocabulary of {}", token, i.model.info.vocab_size));
   }
   if (i.session.length() >= i.options.max_seq) {
     throw Error(ErrorKind::kCapacity,
@@ -311,7 +318,7 @@ std::vector<int32_t> Engine::tokenize(const std::string& text) const {
 }
 
 const ModelInfo& Engine::info() const {
-  return impl_->info;
+  return impl_->model.info;
 }
 
 }  // namespace vireo

@@ -5,10 +5,13 @@
 
 #include <fstream>
 
+#include "base/host_info.h"
 #include "engine/backends.h"
 #include "engine/media.h"
 #include "engine/model.h"
 #include "engine/options.h"
+#include "engine/power_mode.h"
+#include "files/quote.h"
 #include "ops/reference.h"
 #include "vireo/tools.h"
 
@@ -115,7 +118,7 @@ PictureInfo inspect_picture(const std::string& checkpoint, const std::filesystem
   const auto budget = parse_max_pixels(max_pixels);
   const ModelFiles files = open_model(checkpoint, hub_cache);
   const std::string bytes = read_file(picture, ImageLimits{}.max_bytes);
-  const ImageSize size = image_size(std::as_bytes(std::span(bytes.data(), bytes.size())), picture.string());
+  const ImageSize size = image_size(std::as_bytes(std::span(bytes.data(), bytes.size())), path_text(picture));
   const PixelConfig config = with_budget(files.preprocessor, budget).image;
   const Grid grid = image_grid({size.height, size.width}, config);
   return {.width = size.width,
@@ -137,12 +140,8 @@ std::vector<Finding> doctor() {
   findings.push_back({Level::kOk, "vireo", fmt::format("{} for {}", version(), system.machine)});
   findings.push_back({Level::kOk, "processor", processor_name()});
   for (const Finding& f : backend_findings()) findings.push_back(f);
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key, rest;
-  uint64_t kib = 0;
-  while (meminfo >> key >> kib && std::getline(meminfo, rest)) {
-    if (key != "MemAvailable:") continue;
-    const double gib = static_cast<double>(kib) / (1 << 20);
+  if (const auto available = available_host_memory()) {
+    const double gib = static_cast<double>(*available) / (1 << 30);
     const bool enough = gib >= 5;
     findings.push_back({enough ? Level::kOk : Level::kProblem, "memory",
                         fmt::format("{:.1f} GiB available{}", gib, enough ? "" : "; the 2B checkpoint needs about 5")});
@@ -152,6 +151,7 @@ std::vector<Finding> doctor() {
     findings.push_back(
         {governor == "powersave" ? Level::kNote : Level::kOk, "clocks", "frequency governor: " + governor});
   }
+  if (const auto power = power_mode()) findings.push_back(*power);
   const std::string pages = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   if (!pages.empty()) findings.push_back({Level::kOk, "huge pages", pages});
   return findings;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "files/json.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
@@ -38,7 +39,7 @@ std::vector<std::byte> read_picture(const Picture& p) {
 }
 
 std::string name_of(const Picture& p, const std::string& fallback) {
-  return p.path.empty() ? fallback : p.path.string();
+  return p.path.empty() ? fallback : path_text(p.path);
 }
 
 RgbImage load_picture(const Picture& p, const std::string& name, PixelRules rules) {

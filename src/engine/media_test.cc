@@ -145,6 +145,8 @@ TEST(Media, ClipsNeedARateAndTwoFrames) {
 TEST(Media, FilesAreNamedInErrors) {
   const Part missing{.kind = Part::Kind::kImage, .image = {.path = "/no/such.png"}};
   EXPECT_EQ(refusal(missing), "kNotFound: cannot open /no/such.png: No such file or directory");
+  const Part strange{.kind = Part::Kind::kImage, .image = {.path = "/no/\x1b[2J\n.png"}};
+  EXPECT_EQ(refusal(strange), R"(kNotFound: cannot open /no/\x1b[2J\x0a.png: No such file or directory)");
   Part gif{.kind = Part::Kind::kVideo};
   gif.video.gif = Picture{.path = kScenes + "s000.png"};
   EXPECT_EQ(refusal(gif), "kInput: " + kScenes + "s000.png is not a GIF; clips are read from animated GIFs");

@@ -4,26 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "engine/backends.h"
 #include "engine/options.h"
 #include "files/hub.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
-
-// MemAvailable of the kernel, which counts the page cache as free; nothing where it is not told.
-std::optional<uint64_t> available_memory() {
-  std::ifstream info("/proc/meminfo");
-  std::string key, unit;
-  uint64_t kib = 0;
-  while (info >> key >> kib) {
-    std::getline(info, unit);
-    if (key == "MemAvailable:") return kib << 10;
-  }
-  return std::nullopt;
-}
 
 PixelScale pixel_scale(const PixelConfig& c) {
   PixelScale scale;
@@ -50,6 +38,45 @@ void check_agreement(const ModelConfig& config, const PreprocessorConfig& pre) {
   }
 }
 
+void check_max_seq(int max_seq, int64_t positions) {
+  if (max_seq <= positions) return;
+  throw Error(ErrorKind::kUsage, fmt::format("--max-seq {} is beyond the {} positions of this model: use at most that",
+                                             max_seq, positions));
+}
+
+// Patches of the largest picture that the options let through.
+int64_t largest_picture(const Options& o, const ModelFiles& files) {
+  const PixelConfig pixels = with_budget(files.preprocessor, parse_max_pixels(o.max_pixels)).image;
+  const int64_t most = o.max_pixels == "auto" ? std::min(pixels.max_pixels, kAutoPixels) : pixels.max_pixels;
+  const int64_t room = o.max_seq * files.config.vision.merge_unit();
+  return std::min(most / (int64_t{pixels.patch_size} * pixels.patch_size), room);
+}
+
+uint64_t scratch_bytes(const Options& o, const ModelFiles& files, const Backend& backend, int64_t rows) {
+  const DType act = backend.activation_type(), residual = backend.residual_type();
+  const ModelConfig& c = files.config;
+  return Decoder::scratch_bytes(c.text, {.max_rows = rows}, act, residual) +
+         VisionTower::scratch_bytes(c.vision, largest_picture(o, files), act, residual);
+}
+
+ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& backend, int64_t rows) {
+  const ModelConfig& c = files.config;
+  ModelInfo plan{.model_type = c.model_type,
+                 .device = backend.name() + " (" + backend.description() + ")",
+                 .max_seq = o.max_seq,
+                 .vocab_size = static_cast<int>(c.text.vocab_size),
+                 .eos_tokens = c.eos_tokens};
+  plan.weight_bytes = files.checkpoint.tensor_bytes();
+  plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type()) * static_cast<uint64_t>(o.max_seq);
+  plan.scratch_bytes = scratch_bytes(o, files, backend, rows);
+  plan.available_bytes = backend.available_memory();
+  return plan;
+}
+
+Forward forward_of(Decoder& decoder) {
+  return [&decoder](const Step& step) { return decoder.forward(step); };
+}
+
 }  // namespace
 
 ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path& hub_cache) {
@@ -71,39 +98,43 @@ ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path
   return files;
 }
 
-uint64_t check_memory(const ModelFiles& files, DType kv_type, int max_seq) {
-  const uint64_t kv = Decoder::kv_bytes_per_token(files.config.text, kv_type) * static_cast<uint64_t>(max_seq);
-  const uint64_t weights = files.checkpoint.tensor_bytes();
-  const auto available = available_memory();
-  if (!available || weights + kv <= *available) return kv;
+void check_memory(const ModelInfo& plan) {
+  const auto available = plan.available_bytes;
+  if (!available || plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes <= *available) return;
   const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   throw Error(
       ErrorKind::kCapacity,
-      fmt::format(
-          "weights of {:.2f} GiB and a KV cache of {:.2f} GiB (max_seq {}) do not fit in the {:.2f} GiB of memory "
-          "available: lower --max-seq, free memory, or use a smaller checkpoint",
-          gib(weights), gib(kv), max_seq, gib(*available)));
+      fmt::format("weights of {:.2f} GiB, a KV cache of {:.2f} GiB (max_seq {}) and scratch of {:.2f} GiB do not "
+                  "fit in the {:.2f} GiB of memory available to {}: lower --max-seq, --prefill-chunk or "
+                  "--max-pixels, free memory, or use a smaller checkpoint",
+                  gib(plan.weight_bytes), gib(plan.kv_bytes), plan.max_seq, gib(plan.scratch_bytes), gib(*available),
+                  plan.device));
 }
 
-Model::Model(const Options& options, const Progress& progress)
+Model::Model(const Options& options, const Progress& progress, const OnPlan& on_plan)
     : files(open_model(options.checkpoint, options.hub_cache)) {
-  validate_layers(options, files.config.text.num_layers);
-  backend = make_backend(options);
-  check_memory(files, backend->kv_type(), options.max_seq);
-  if (options.max_seq > files.config.text.max_position_embeddings) {
-    throw Error(ErrorKind::kUsage,
-                fmt::format("--max-seq {} is beyond the {} positions of this model: use at most that", options.max_seq,
-                            files.config.text.max_position_embeddings));
-  }
-  weights = load_weights(files.checkpoint, files.config, *backend, progress);
-  const int64_t rows = std::min(options.prefill_chunk, options.max_seq);
-  const int64_t pages = (options.max_seq + kPageTokens - 1) / kPageTokens;
-  tower = std::make_unique<VisionTower>(files.config.vision, weights.vision, *backend,
-                                        pixel_scale(files.preprocessor.image));
-  decoder = std::make_unique<Decoder>(files.config, weights.decoder, *backend,
-                                      Decoder::Shape{.max_rows = rows, .max_wanted = 1, .slots = pages * kPageTokens});
-  runner = make_eager_runner(*backend, [d = decoder.get()](const Step& step) { return d->forward(step); },
-                             {.max_rows = rows, .sequences = 1, .pages = pages});
+  const ModelConfig& config = files.config;
+  validate_layers(options, config.text.num_layers);
+  check_max_seq(options.max_seq, config.text.max_position_embeddings);
+  std::vector<std::string> notes;
+  backend = make_backend(options, notes);
+  step_shape = {.max_rows = prefill_rows(options, *backend),
+                .sequences = 1,
+                .pages = (options.max_seq + kPageTokens - 1) / kPageTokens};
+  info = plan_of(options, files, *backend, step_shape.max_rows);
+  info.notes = notes;
+  check_memory(info);
+  if (on_plan) on_plan(info);
+  weights = load_weights(files.checkpoint, config, *backend, progress);
+  tower = std::make_unique<VisionTower>(config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
+  decoder = std::make_unique<Decoder>(
+      config, weights.decoder, *backend,
+      Decoder::Shape{.max_rows = step_shape.max_rows, .max_wanted = 1, .slots = step_shape.pages * kPageTokens});
+  runner = make_runner(options, *backend, forward_of(*decoder), step_shape);
+}
+
+std::unique_ptr<Runner> Model::make_walker() {
+  return make_eager_runner(*backend, forward_of(*decoder), step_shape);
 }
 
 std::string find_bad_weight(const Checkpoint& checkpoint) {
@@ -111,7 +142,7 @@ std::string find_bad_weight(const Checkpoint& checkpoint) {
     if (t.dtype != DType::kBF16) continue;
     const bf16* data = static_cast<const bf16*>(t.data);
     const bool bad = std::any_of(data, data + t.size(), [](bf16 v) { return (v.bits & 0x7f80) == 0x7f80; });
-    if (bad) return fmt::format("{} in {}", t.name, checkpoint.file_of(t).filename().string());
+    if (bad) return fmt::format("{} in {}", in_quotes(t.name), path_text(checkpoint.file_of(t).filename()));
   }
   return "";
 }

@@ -29,18 +29,23 @@ struct ModelFiles {
 ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path& hub_cache);
 
 struct Model {
-  Model(const Options& options, const Progress& progress);
+  // Both callbacks may be empty.
+  Model(const Options& options, const Progress& progress, const OnPlan& on_plan = {});
+  // A runner that walks the model op by op whatever the options say, so that a probe sees every step.
+  std::unique_ptr<Runner> make_walker();
+
   ModelFiles files;
   std::unique_ptr<Backend> backend;
+  ModelInfo info;          // all but load_ms
+  RunnerShape step_shape;  // of all runners
   ModelWeights weights;
   std::unique_ptr<VisionTower> tower;
   std::unique_ptr<Decoder> decoder;
   std::unique_ptr<Runner> runner;
 };
 
-// Bytes of the KV cache and the step scratch for max_seq tokens; refused with Error(kCapacity), naming the three numbers, when weights and
-// cache cannot fit in the memory that the machine has available.
-uint64_t check_memory(const ModelFiles& files, DType kv_type, int max_seq);
+// Refuses with Error(kCapacity), naming the numbers, when weights, cache and scratch cannot fit in the memory available.
+void check_memory(const ModelInfo& plan);
 
 // The first tensor of the checkpoint that holds NaN or infinity: its name and file; empty: none.
 std::string find_bad_weight(const Checkpoint& checkpoint);

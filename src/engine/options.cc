@@ -88,6 +88,7 @@ void validate(const Sampling& s) {
 
 void validate(const Options& o) {
   validate_device(o.device);
+  validate_kernels(o.kernels);
   if (o.max_seq < 2)
     refuse(fmt::format("--max-seq {} is too small: it counts prompt and answer tokens, at least 2", o.max_seq));
   parse_max_pixels(o.max_pixels);
@@ -99,7 +100,10 @@ void validate(const Options& o) {
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
   if (o.threads < 0 || o.threads > 1024)
     refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));
-  if (o.prefill_chunk < 1) refuse(fmt::format("--prefill-chunk {} is too small: use at least 1", o.prefill_chunk));
+  if (o.prefill_chunk < 0) {
+    refuse(fmt::format("--prefill-chunk {} is too small: use at least 1, or 0 for what suits the device",
+                       o.prefill_chunk));
+  }
   if (o.checkpoint.empty()) refuse("no checkpoint is named: use --checkpoint FOLDER or --checkpoint ORG/NAME");
 }
 

@@ -8,9 +8,10 @@
 
 #include "vireo/vireo.h"
 
-#include "vireo/vireo.h"
-
 namespace vireo {
+
+// Pixels per picture that "auto" never exceeds, as the tower's time grows with their square.
+inline constexpr int64_t kAutoPixels = 1'000'000;
 
 // Nothing for "auto" and "none". Throws Error(kUsage).
 std::optional<int64_t> parse_max_pixels(const std::string& value);

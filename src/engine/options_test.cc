@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "engine/cuda_choice.h"
 #include "files/test_files.h"
 #include "vireo/vireo.h"
 
@@ -33,12 +34,35 @@ TEST(Options, DefaultsAndEveryAllowedValuePassWithoutTouchingTheCheckpoint) {
 }
 
 TEST(Options, DeviceNamesTheAllowedSet) {
-  EXPECT_EQ(refusal([](Options& o) { o.device = "abacus"; }),
-            "kUsage: --device abacus is unknown: use auto, cpu or reference");
-  EXPECT_EQ(refusal([](Options& o) { o.device = ""; }), "kUsage: --device  is unknown: use auto, cpu or reference");
-  for (const std::string device : {"cuda", "cuda:0", "cuda:7"})
+  const std::string allowed =
+      cuda_choice::is_built() ? "auto, cpu, reference, cuda or cuda:N" : "auto, cpu or reference";
+  for (const std::string device : {"abacus", "", "cuda0", "CPU"})
     EXPECT_EQ(refusal([&](Options& o) { o.device = device; }),
-              "kUsage: --device " + device + " needs a CUDA build, which this is not: use cpu (or auto)");
+              "kUsage: --device " + device + " is unknown: use " + allowed);
+}
+
+TEST(Options, CudaDevicesAreNumbered) {
+  const bool built = cuda_choice::is_built();
+  const auto none = [](const std::string& device) {
+    return "kUsage: --device " + device + " needs a CUDA build, which this is not: use cpu (or auto)";
+  };
+  for (const std::string device : {"cuda", "cuda:0", "cuda:7", "cuda:63"})
+    EXPECT_EQ(refusal([&](Options& o) { o.device = device; }), built ? "" : none(device));
+  for (const std::string device : {"cuda:", "cuda:x", "cuda:-1", "cuda:01", "cuda:1x", "cuda:64", "cuda:99999999999"})
+    EXPECT_EQ(
+        refusal([&](Options& o) { o.device = device; }),
+        built ? "kUsage: --device " + device + " is not a device: write cuda, or cuda:N with a number N from 0 to 63"
+              : none(device));
+}
+
+TEST(Options, KernelsNameTheAllowedSet) {
+  EXPECT_EQ(refusal([](Options& o) { o.kernels = 87; }),
+            cuda_choice::is_built() ? "" : "kUsage: --kernels 87 needs a CUDA build, which this is not: leave it out");
+  for (int kernels : {-1, 80, 90}) {
+    EXPECT_EQ(refusal([&](Options& o) { o.kernels = kernels; }),
+              "kUsage: --kernels " + std::to_string(kernels) +
+                  " is unknown: use 87 for those of compute_87, or 0 for the best that this build has for the GPU");
+  }
 }
 
 TEST(Options, TiersThatAreKnownAndTiersThatAreNotAreToldApart) {
@@ -62,7 +86,9 @@ TEST(Options, NumbersHaveBounds) {
             "kUsage: --threads -1 is out of range: use 1 to 1024, or 0 for all");
   EXPECT_EQ(refusal([](Options& o) { o.threads = 1025; }),
             "kUsage: --threads 1025 is out of range: use 1 to 1024, or 0 for all");
-  EXPECT_EQ(refusal([](Options& o) { o.prefill_chunk = 0; }), "kUsage: --prefill-chunk 0 is too small: use at least 1");
+  EXPECT_EQ(refusal([](Options& o) { o.prefill_chunk = 0; }), "");
+  EXPECT_EQ(refusal([](Options& o) { o.prefill_chunk = -1; }),
+            "kUsage: --prefill-chunk -1 is too small: use at least 1, or 0 for what suits the device");
 }
 
 TEST(Options, PixelRulesAndBudgets) {

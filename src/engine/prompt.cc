@@ -7,6 +7,7 @@
 
 #include "engine/image_cache.h"
 #include "engine/options.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
@@ -104,8 +105,9 @@ void check_not_empty(const Request& request) {
     if (part.kind != Part::Kind::kText || !blank(part.text)) return;
   }
   if (!last.tool_calls.empty()) return;
-  throw Error(ErrorKind::kInput,
-              fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", last.role));
+  throw Error(
+      ErrorKind::kInput,
+      fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", printable(last.role)));
 }
 
 std::vector<MediumSpan> spans_of(const Prompt& prompt, int merge_size) {

@@ -151,6 +151,10 @@ TEST(Prompt, EmptyRequestsAreRefused) {
               "kInput: the prompt is empty: the last message (user) has neither a word nor a picture");
   EXPECT_EQ(error_of([] { build(ask({})); }),
             "kInput: the prompt is empty: the last message (user) has neither a word nor a picture");
+  Request strange = ask({});
+  strange.messages.back().role = "\x1b[2J";
+  EXPECT_EQ(error_of([&] { build(strange); }),
+            R"(kInput: the prompt is empty: the last message (\x1b[2J) has neither a word nor a picture)");
   EXPECT_EQ(error_of([] { build(ask({image(64, 64)})); }), "");
   EXPECT_EQ(error_of([] { build(ask({text("Hi")}, 0)); }), "kUsage: max_new_tokens is 0: at least 1 is needed");
 }

@@ -12,6 +12,7 @@
 #include "engine/qwen3_tokenizer.h"
 #include "engine/random_weights.h"
 #include "files/json.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
@@ -48,13 +49,13 @@ bool is_own_output(const fs::path& folder) {
 void check_replaceable(const fs::path& path) {
   if (!fs::exists(fs::symlink_status(path))) return;
   if (!fs::is_directory(fs::symlink_status(path))) {
-    throw Error(ErrorKind::kUsage, fmt::format("{} is not a folder; name another one with --out", path.string()));
+    throw Error(ErrorKind::kUsage, fmt::format("{} is not a folder; name another one with --out", path_text(path)));
   }
   if (fs::is_empty(path) || is_own_output(path)) return;
   throw Error(ErrorKind::kUsage,
               fmt::format("{} holds files that random-checkpoint did not write; empty it, or name another folder with "
                           "--out",
-                          path.string()));
+                          path_text(path)));
 }
 
 void check_space(const fs::path& folder, uint64_t need) {
@@ -65,7 +66,7 @@ void check_space(const fs::path& folder, uint64_t need) {
   const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
   throw Error(ErrorKind::kCapacity, fmt::format("the checkpoint needs {:.2f} GB and the disk of {} has {:.2f} GB free; "
                                                 "free some, or name a folder elsewhere with --out",
-                                                gb(need), folder.string(), gb(have)));
+                                                gb(need), path_text(folder), gb(have)));
 }
 
 std::string mark_text(const ModelConfig& config, const RandomCheckpoint& o) {
@@ -151,7 +152,7 @@ void write_random_checkpoint(const ModelConfig& config, const RandomCheckpoint& 
     write_folder(config, options, progress);
   } catch (const fs::filesystem_error& e) {
     throw Error(ErrorKind::kInput, fmt::format("cannot write {}: {}; name another folder with --out",
-                                               e.path1().string(), e.code().message()));
+                                               path_text(e.path1()), e.code().message()));
   }
 }
 

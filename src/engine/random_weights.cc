@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "engine/random_values.h"
 #include "files/json.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
@@ -26,8 +27,9 @@ constexpr size_t kDataAlignment = 64;  // of the data in the file; the format as
 
 [[noreturn]] void throw_write_error(const std::filesystem::path& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw Error(is_full ? ErrorKind::kCapacity : ErrorKind::kInput,
-              fmt::format("cannot write {}: {}; name another folder with --out", path.string(), std::strerror(error)));
+  throw Error(
+      is_full ? ErrorKind::kCapacity : ErrorKind::kInput,
+      fmt::format("cannot write {}: {}; name another folder with --out", path_text(path), std::strerror(error)));
 }
 
 class OutputFile {

@@ -133,7 +133,8 @@ void Session::seat(int32_t token) {
   p_.runner.seat(step);
 }
 
-int32_t Session::decode(int32_t token) {
+int32_t Session::decode(int32_t token, int64_t more) {
+  p_.runner.run_ahead(std::min<int64_t>(more, 1));
   p_.runner.decode();
   p_.check_cancelled();
   ids_.push_back(token);

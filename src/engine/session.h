@@ -23,7 +23,7 @@ class Session {
     Decoder& decoder;
     Runner& runner;
     ImageCache& images;
-    int prefill_chunk;
+    int64_t prefill_chunk;
     std::function<void()> check_cancelled;  // throws Error(kCancelled)
   };
   explicit Session(const Parts& parts) : p_(parts) {}
@@ -36,8 +36,9 @@ class Session {
   int32_t extend(const Prompt& prompt, const OnStage& on_stage = {});
   // Puts `token` in the next place, so that decode() continues from it.
   void seat(int32_t token);
-  // Feeds `token`, which was seated or is what the last step chose, and returns the next.
-  int32_t decode(int32_t token);
+  // Feeds `token`, which was seated or is what the last step chose, and returns the next. `more` steps may follow at once: each
+  // feeds what the one before it chose, nobody looks at logits(), and the cache has room for them all. One may run ahead.
+  int32_t decode(int32_t token, int64_t more = 0);
   void reset();
 
   int64_t length() const { return static_cast<int64_t>(ids_.size()); }

@@ -268,11 +268,28 @@ class BadInput(ProgramTest):
         self.assert_refused(self.refuse_option("--pixels", "nonsense"), USAGE, "nonsense", "default",
                             "reference")
 
-    def test_device_cuda(self):
-        self.assert_refused(self.refuse_option("--device", "cuda"), USAGE, "CUDA", "build|built")
-
     def test_device_unknown(self):
         self.assert_refused(self.refuse_option("--device", "abacus"), USAGE, "abacus", "cpu")
+
+    def test_device_cuda(self):
+        """A build with CUDA misses the checkpoint alone; one without says that it is none."""
+        built = "cuda" in self.refuse_option("--device", "abacus").stderr
+        for device in "cuda", "cuda:0":
+            result = self.refuse_option("--device", device)
+            if built:
+                self.assert_refused(result, FAILED, "absent")
+            else:
+                self.assert_refused(result, USAGE, device, "CUDA build")
+
+    def test_device_cuda_without_a_number(self):
+        for device in "cuda:", "cuda:x", "cuda:-1", "cuda:99999999999":
+            self.assert_refused(self.refuse_option("--device", device), USAGE, device, "CUDA build|cuda:N")
+
+    def test_kernels_unknown(self):
+        self.assert_refused(self.refuse_option("--kernels", 80), USAGE, "--kernels 80", r"\b87\b", r"\b0\b")
+
+    def test_prefill_chunk_negative(self):
+        self.assert_refused(self.refuse_option("--prefill-chunk", -1), USAGE, "--prefill-chunk -1", r"\b1\b")
 
     def test_unknown_option(self):
         self.assert_refused(self.refuse_option("--frobnicate"), USAGE, "--frobnicate")

@@ -4,6 +4,8 @@ pictures, videos and chats."""
 
 import base64
 import json
+import os
+import pty
 import re
 import shutil
 import signal
@@ -43,6 +45,20 @@ class Cli(ProgramTest):
         self.assertGreater(got["completion_tokens"], 0)
         self.assertIsInstance(got["timings"], dict)
         self.assertTrue(got["timings"])
+
+    def test_memory_is_told_on_a_terminal(self):
+        terminal, stderr = pty.openpty()
+        try:
+            command = [str(BIN), "run", "--checkpoint", str(TINY), "--device", "cpu", "--max-seq", "1024", "--prompt",
+                       "What is 15 + 36?", "--json"]
+            result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr,
+                                    env=environment(TERM="dumb"), encoding="utf-8", timeout=60)
+            told = os.read(terminal, 4096).decode()
+        finally:
+            os.close(stderr)
+            os.close(terminal)
+        self.assertEqual((result.returncode, json.loads(result.stdout)["text"]), (0, "51"))
+        self.assertRegex(told, r"\Aweights 0\.02 GiB, KV cache 0\.01, scratch 0\.0\d; [\d.]+ GiB available to cpu \(")
 
     def test_length_ends_the_answer(self):
         whole = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)

@@ -62,6 +62,8 @@ class Completion(ProgramTest):
         self.assertEqual(self.completed("run", "--chec"), ["--checkpoint"])
         self.assertEqual(self.completed("run", "--image", ""), ["<default>"])
         self.assertEqual(self.completed("run", "--prompt", ""), [])
+        self.assertEqual(self.completed("run", "--device", ""), ["auto", "cpu", "reference", "cuda"])
+        self.assertEqual(self.completed("run", "--kernels", "8"), ["87"])
         self.assertEqual(self.completed("completion", "z"), ["zsh"])
 
     def test_zsh_names_every_command_and_option(self):

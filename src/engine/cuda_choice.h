@@ -1,0 +1,28 @@
+// CUDA as the choice of backend sees it. CMake takes backends_cuda.cc for a build that has the backend, and
+// backends_no_cuda.cc for one that has not.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ops/runner.h"
+#include "vireo/tools.h"
+
+namespace vireo::cuda_choice {
+
+bool is_built();
+
+// Device `index`, as the CUDA runtime counts, with Options::kernels. Throws Error.
+std::unique_ptr<Backend> make(int index, int kernels);
+// The first device that this build has kernels for. Null when there is none, and `reason` says why: empty where CUDA is not
+// built, which is nothing to remark on.
+std::unique_ptr<Backend> make_first(int kernels, std::string& reason);
+// Replays a recorded step; for a backend that one of these made.
+std::unique_ptr<Runner> make_graph_runner(Backend& backend, Forward forward, const RunnerShape& shape);
+
+// What doctor() says of CUDA: the kernels of this build and each device.
+std::vector<Finding> findings();
+
+}  // namespace vireo::cuda_choice
