@@ -2,7 +2,9 @@
 #include "cuda/cuda_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
+#include <map>
 #include <vector>
 
 #include "base/check.h"
@@ -217,6 +219,43 @@ class CudaBackend : public CudaBackendBase {
     return t;
   }
 
+  void tune() override {
+    std::map<std::pair<int64_t, int64_t>, Placed> shapes;
+    for (const OwningLinear* w : *placed_) {
+      if (w->decodes && w->group_size() >= kWorthTuning) shapes[{w->out, w->in}].push_back(w);
+    }
+    for (const auto& [shape, linears] : shapes) {
+      if (!ops_.shapes().count(shape)) ops_.shapes()[shape] = fastest(linears);
+    }
+  }
+
+  std::vector<std::string> notes() const {
+    std::vector<std::string> lines;
+    for (const auto& [shape, cut] : ops_.shapes()) {
+      lines.push_back("product " + std::to_string(shape.first) + " x " + std::to_string(shape.second) + ": depth " +
+                      std::to_string(cut.depth) + ", " + std::to_string(cut.blocks_per_processor) +
+                      " blocks per multiprocessor");
+    }
+    return lines;
+  }
+
+  void wait() override {
+    memory_->use();
+    CUDA_CHECK(cudaStreamSynchronize(memory_->stream()));
+  }
+
+  double measure_product_rate() override {
+    constexpr int64_t kRows = 4096, kOut = 6144, kIn = 2048;
+    std::vector<bf16> values(kOut * kIn);
+    uint32_t state = 1;
+    for (bf16& v : values)
+      v = to_bf16(static_cast<float>((state = state * 1664525u + 1013904223u) >> 8) / (1 << 23) - 1);
+    const auto w = place({{"w", DType::kBF16, {kOut, kIn}, values.data()}}, {}, {});
+    const OwnedTensor x = allocate(kRows, kIn, DType::kBF16), y = allocate(kRows, kOut, DType::kBF16);
+    upload(values.data(), x.view);
+    return 2.0 * kRows * kOut * kIn / median_seconds(ops_.queue(), 9, [&] { ops_.linear(*w, x.view, y.view); });
+  }
+
   double measure_read_rate() override {
     const int64_t most = static_cast<int64_t>(available_memory().value_or(0)) / 2;
     const int64_t bytes = std::min(int64_t{4} << 30, most) / 4096 * 4096;
@@ -229,11 +268,20 @@ class CudaBackend : public CudaBackendBase {
   }
 
  private:
-  // A CudaLinear that owns its memory.
+  struct OwningLinear;
+  using Placed = std::vector<const OwningLinear*>;
+  // A CudaLinear that owns its memory, and is listed while it lives.
   struct OwningLinear : CudaLinear {
-    using CudaLinear::CudaLinear;
+    OwningLinear(int64_t in_features, int64_t out_features, int64_t group_count, Order row_order,
+                 std::shared_ptr<Placed> list)
+        : CudaLinear(in_features, out_features, group_count, row_order), placed(std::move(list)) {
+      placed->push_back(this);
+    }
+    ~OwningLinear() override { std::erase(*placed, this); }
+    const std::shared_ptr<Placed> placed;
     std::shared_ptr<void> memory;
     OwnedTensor bias_memory;
+    bool decodes = false;  // read once per token
   };
 
   Queue queue() const {
@@ -244,6 +292,32 @@ class CudaBackend : public CudaBackendBase {
     // Kernels have some of their own beside what a launch asks for.
     q.block_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index) - (1 << 10);
     return q;
+  }
+
+  // The cut with which one row times several of the layers' weights, one after the other, takes the least time.
+  GemvShape fastest(const Placed& linears) {
+    constexpr size_t kMostLinears = 8;
+    const size_t count = std::min(kMostLinears, linears.size());
+    const OwnedTensor x = allocate(1, linears[0]->in, DType::kBF16), y = allocate(1, linears[0]->out, DType::kBF16);
+    clear(x.view.data, static_cast<size_t>(x.view.cols) * 2);
+    const Queue& queue = ops_.queue();
+    const auto gemv = queue.bulk_copies ? gemv_bulk : gemv_copies;
+    // One block per multiprocessor is fastest alone and slowest among others: early starts let the blocks pile up on some.
+    const std::vector<int> blocks = queue.early_start ? std::vector<int>{2} : std::vector<int>{1, 2};
+    GemvShape best;
+    double least = INFINITY;
+    for (const int depth : queue.bulk_copies ? std::vector<int>{2, 3, 4, 5, 6} : std::vector<int>{4, 8}) {
+      for (const int per_processor : blocks) {
+        const GemvShape cut{.depth = depth, .warps = 8, .blocks_per_processor = per_processor};
+        const double seconds = median_seconds(queue, 5, [&] {
+          for (size_t i = 0; i < count; ++i) gemv(queue, *linears[i], x.view, nullptr, Into::kStore, y.view, cut);
+        });
+        if (seconds >= least) continue;
+        least = seconds;
+        best = cut;
+      }
+    }
+    return best;
   }
 
   void clear(void* data, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, memory_->stream())); }
@@ -271,8 +345,9 @@ class CudaBackend : public CudaBackendBase {
 
   std::unique_ptr<OwningLinear> make_linear(int64_t in, int64_t out, int64_t groups, const Role& role) {
     const bool pairs = role.projection == "gate_up" && out % 2 == 0;
-    auto w =
-        std::make_unique<OwningLinear>(in, out, groups, pairs ? CudaLinear::Order::kPairs : CudaLinear::Order::kPlain);
+    const auto order = pairs ? CudaLinear::Order::kPairs : CudaLinear::Order::kPlain;
+    auto w = std::make_unique<OwningLinear>(in, out, groups, order, placed_);
+    w->decodes = groups == 1 && !role.projection.empty();
     w->memory = memory_->take(static_cast<size_t>(groups * w->group_size()) * sizeof(bf16));
     w->weights = static_cast<bf16*>(w->memory.get());
     return w;
@@ -320,10 +395,13 @@ class CudaBackend : public CudaBackendBase {
     return t;
   }
 
+  static constexpr int64_t kWorthTuning = 1 << 19;  // elements
+
   const CudaDevice device_;
   const std::shared_ptr<DeviceMemory> memory_;
   const int kernels_;
   CudaOps ops_;
+  const std::shared_ptr<Placed> placed_ = std::make_shared<Placed>();
   std::unique_ptr<Uploader> uploader_;
   std::shared_ptr<void> sample_memory_, partials_memory_, counters_memory_;
   int64_t partials_ = 0;
@@ -355,8 +433,8 @@ std::string cuda_architectures() {
   return VIREO_GPU_ARCH;
 }
 
-std::vector<std::string> cuda_notes(Backend&) {
-  return {};
+std::vector<std::string> cuda_notes(Backend& backend) {
+  return dynamic_cast<cuda::CudaBackend&>(backend).notes();
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {

@@ -12,6 +12,8 @@ class CudaBackendBase : public Backend {
  public:
   virtual DeviceMemory& memory() = 0;
   virtual CudaOps& cuda_ops() = 0;
+  // Finds by timing how products of few rows with the weights that are placed are cut. Results have the same bits however.
+  virtual void tune() = 0;
 };
 
 // Of `runs` runs of work on the queue, after one that does not count: the median in seconds.

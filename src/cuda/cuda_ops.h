@@ -25,6 +25,7 @@ class CudaOps : public Ops {
   // How products of few rows with matrices of this shape are cut; outputs, inputs.
   using Shapes = std::map<std::pair<int64_t, int64_t>, GemvShape>;
   Shapes& shapes() { return shapes_; }
+  const Shapes& shapes() const { return shapes_; }
 
   void embed(const Linear& table, const Step& step, Tensor out) override;
   void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) override;

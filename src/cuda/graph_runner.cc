@@ -2,6 +2,8 @@
 // steps lies in device memory, so one graph serves every position. Ids come back through a ring in page-locked memory that
 // the host watches.
 // SPDX-License-Identifier: Apache-2.0
+#include <nvtx3/nvToolsExt.h>
+
 #include <map>
 #include <thread>
 
@@ -16,6 +18,15 @@ namespace {
 
 constexpr int kRingSlots = 16;
 constexpr int kSlotInts = kGemvRows + 1;  // ids, then the number of the step, from 1
+
+// A named stretch of host time for the vendor's profilers.
+class Range {
+ public:
+  explicit Range(const char* name) { nvtxRangePushA(name); }
+  ~Range() { nvtxRangePop(); }
+  Range(const Range&) = delete;
+  Range& operator=(const Range&) = delete;
+};
 
 // The ids of finished steps.
 class Ring {
@@ -70,14 +81,16 @@ class GraphRunner : public Runner {
         extend_(backend.allocate_step(shape.max_rows, shape.sequences, shape.pages)),
         decode_(backend.allocate_step(shape.sequences, shape.sequences, shape.pages)) {
     CHECK(shape.sequences <= kGemvRows);
+    backend.tune();
   }
 
   ~GraphRunner() override {
     cudaStreamSynchronize(backend_.memory().stream());
-    for (auto& [rows, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
+    drop_graphs();
   }
 
   void extend(const HostStep& rows) override {
+    const Range range("extend");
     forget_steps_ahead();
     backend_.plan(rows, extend_);
     walk(extend_.step);
@@ -90,6 +103,7 @@ class GraphRunner : public Runner {
   }
 
   void decode() override {
+    const Range range("decode");
     backend_.memory().use();
     if (!recorded_.count(decode_.step.rows)) record();
     const Recorded& step = recorded_.at(decode_.step.rows);
@@ -114,11 +128,23 @@ class GraphRunner : public Runner {
 
   Tensor logits() const override { return logits_; }
 
+  Recordings recordings() const override { return {static_cast<int>(recorded_.size()), begun_}; }
+  void forget_recordings() override {
+    CUDA_CHECK(cudaStreamSynchronize(backend_.memory().stream()));
+    forget_steps_ahead();
+    drop_graphs();
+  }
+
  private:
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor logits;
   };
+
+  void drop_graphs() {
+    for (auto& [rows, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
+    recorded_.clear();
+  }
 
   void forget_steps_ahead() {
     ahead_ = 0;
@@ -138,6 +164,7 @@ class GraphRunner : public Runner {
   }
 
   void record() {
+    const Range range("record");
     const cudaStream_t stream = backend_.memory().stream();
     cudaGraph_t graph = nullptr;
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));

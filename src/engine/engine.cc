@@ -287,9 +287,13 @@ void Engine::warmup() {
 }
 
 GraphStats Engine::graph_stats() const {
-  return {};
+  const Runner::Recordings r = impl_->model.runner->recordings();
+  return {r.captured, static_cast<int>(r.replays), 0};
 }
-void Engine::clear_graphs() {}
+
+void Engine::clear_graphs() {
+  impl_->model.runner->forget_recordings();
+}
 
 LatencyStats Engine::latency_stats() const {
   std::vector<double> ms = impl_->decode_ms;

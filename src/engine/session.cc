@@ -87,6 +87,7 @@ void Session::encode(const Prompt& prompt, const OnStage& on_stage, const Probe*
     row += count;
   }
   CHECK(row == tokens);
+  p_.backend.wait();  // so that the time is the tower's and not the prefill's
 }
 
 HostStep Session::chunk(const Prompt& prompt, int64_t begin, int64_t end) const {

@@ -109,8 +109,14 @@ Tensor Decoder::forward(const Step& step) {
     if (step.visual_rows.rows > 0 && i < step.deepstack.size()) ops_.add_rows(step.deepstack[i], step.visual_rows, x);
   }
   if (step.wanted.rows == 0) return {};
-  const Tensor wanted = rows_of(wanted_, step.wanted.rows), logits = rows_of(logits_, step.wanted.rows);
-  ops_.gather_rows(x, step.wanted, wanted);
+  Tensor wanted = rows_of(wanted_, step.wanted.rows);
+  const Tensor logits = rows_of(logits_, step.wanted.rows);
+  // All rows: they are where they should be.
+  if (step.wanted.rows == step.rows) {
+    wanted = x;
+  } else {
+    ops_.gather_rows(x, step.wanted, wanted);
+  }
   if (probe_) {
     ops_.rms_norm(wanted, weights_.norm, h.slice_rows(0, wanted.rows));
     (*probe_)("lm.norm", h.slice_rows(0, wanted.rows));

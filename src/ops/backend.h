@@ -71,8 +71,10 @@ class Backend {
   // A BF16 matrix as it is.
   virtual OwnedTensor place_table(const HostTensor& table) = 0;
 
-  // What this device does when it does nothing else, measured now: bytes read a second, and operations a second of a product of
-  // 256 rows with a [6144, 2048] matrix. The denominators of benchmarks; 0 where it makes no sense.
+  // Returns when all work so far is done; for measuring.
+  virtual void wait() {}
+  // What this device does when it does nothing else, measured now: bytes read a second, and operations a second of a product
+  // of many rows with a [6144, 2048] matrix. The denominators of benchmarks; 0 where it makes no sense.
   virtual double measure_read_rate() { return 0; }
   virtual double measure_product_rate() { return 0; }
 

@@ -33,6 +33,14 @@ class Runner {
   // Of the last extend or decode: the id of each wanted row (-1: its logits were not finite), and the logits.
   virtual std::span<const int32_t> sampled() = 0;
   virtual Tensor logits() const = 0;
+
+  // Steps that were recorded to be replayed, and how often; forgetting them makes the next decode record anew.
+  struct Recordings {
+    int captured = 0;
+    int64_t replays = 0;
+  };
+  virtual Recordings recordings() const { return {}; }
+  virtual void forget_recordings() {}
 };
 
 // `pages` per sequence and `sequences` as in Backend::allocate_step; extend takes at most `max_rows` rows.

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -188,6 +190,30 @@ TEST_P(CudaChunks, SameDirectionAtAnyChunkSize) {
 const auto kMixed =
     testing::Values(Case{"tiny", "multi_image_160x128_6"}, Case{"tiny", "video_128x128_7"},
                     Case{"random_dense", "video_96x96_24"}, Case{"random_moe", "multi_image_96x128_23"});
+
+// Generations of random lengths: one recording serves them all, and nothing is taken of the device's memory.
+class CudaRecording : public testing_cuda::OnDevice<testing::Test> {};
+
+TEST_F(CudaRecording, ServesEveryLengthWithoutMoreMemory) {
+  const Golden golden("tiny", "multi_image_160x128_6");
+  Rig rig("tiny", make_backend(), kMaxRows, make_graph_runner);
+  const Rig::Prompt prompt = rig.prepare(golden, nullptr);
+  const int64_t n = static_cast<int64_t>(prompt.ids.size());
+  std::mt19937 random(7);
+  const auto generate = [&] {
+    const int64_t start = 1 + static_cast<int64_t>(random() % static_cast<uint32_t>(n));
+    const Rig::Prompt head = head_of(prompt, start);
+    rig.extend(head, 0, start, false);
+    rig.seat({{head, 5, start}});
+    for (uint32_t step = 0; step < 1 + random() % 5; ++step) rig.runner().decode();
+    ASSERT_GE(rig.runner().sampled()[0], 0);
+  };
+  for (int i = 0; i < 20; ++i) generate();
+  const auto before = rig.backend().available_memory();
+  for (int i = 0; i < 1000; ++i) generate();
+  EXPECT_EQ(rig.backend().available_memory(), before);
+  EXPECT_EQ(rig.runner().recordings().captured, 1);
+}
 
 INSTANTIATE_TEST_SUITE_P(Goldens, CudaGraph, kMixed, case_name);
 INSTANTIATE_TEST_SUITE_P(Goldens, CudaChunks, kMixed, case_name);
