@@ -5,26 +5,16 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
+
+#include "base/sha256_blocks.h"
 
 namespace vireo {
 namespace {
 
-// Fractional parts of the cube roots of the first 64 primes.
-constexpr std::array<uint32_t, 64> kRound = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
 // Fractional parts of the square roots of the first 8 primes.
 constexpr std::array<uint32_t, 8> kStart = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                                             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-
-using State = std::array<uint32_t, 8>;
 
 std::array<uint32_t, 64> schedule(const unsigned char* block) {
   std::array<uint32_t, 64> w;
@@ -40,33 +30,39 @@ std::array<uint32_t, 64> schedule(const unsigned char* block) {
   return w;
 }
 
-void add_block(State& state, const unsigned char* block) {
+void add_block(Sha256State& state, const unsigned char* block) {
   const auto w = schedule(block);
   auto [a, b, c, d, e, f, g, h] = state;
   for (size_t i = 0; i < 64; ++i) {
     const uint32_t s1 = std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25);
-    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kRound[i] + w[i];
+    const uint32_t t1 = h + s1 + ((e & f) ^ (~e & g)) + kSha256Round[i] + w[i];
     const uint32_t s0 = std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22);
     const uint32_t t2 = s0 + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + t1, d = c, c = b, b = a, a = t1 + t2;
   }
-  const State delta = {a, b, c, d, e, f, g, h};
+  const Sha256State delta = {a, b, c, d, e, f, g, h};
   for (size_t i = 0; i < 8; ++i) state[i] += delta[i];
 }
 
 }  // namespace
 
+void add_sha256_blocks(Sha256State& state, const unsigned char* blocks, size_t count) {
+  for (size_t i = 0; i < count; ++i) add_block(state, blocks + 64 * i);
+}
+
 std::string sha256_hex(std::string_view bytes) {
-  std::string padded(bytes);
-  padded += '\x80';
-  padded.resize((padded.size() + 8 + 63) / 64 * 64);
-  for (size_t i = 0; i < 8; ++i) {
-    padded[padded.size() - 1 - i] = static_cast<char>(uint64_t{bytes.size()} * 8 >> (8 * i));
-  }
-  State state = kStart;
-  for (size_t at = 0; at < padded.size(); at += 64) {
-    add_block(state, reinterpret_cast<const unsigned char*>(padded.data()) + at);
-  }
+  static const AddSha256Blocks fast = fast_sha256_blocks(), add = fast ? fast : add_sha256_blocks;
+  const size_t whole = bytes.size() / 64, rest = bytes.size() % 64;
+  // The rest, a one bit, zeros and the length in bits: one block or two.
+  std::array<unsigned char, 128> end = {};
+  const size_t end_size = rest < 56 ? 64 : 128;
+  if (rest > 0) std::memcpy(end.data(), bytes.data() + 64 * whole, rest);
+  end[rest] = 0x80;
+  for (size_t i = 0; i < 8; ++i)
+    end[end_size - 1 - i] = static_cast<unsigned char>(uint64_t{bytes.size()} * 8 >> (8 * i));
+  Sha256State state = kStart;
+  add(state, reinterpret_cast<const unsigned char*>(bytes.data()), whole);
+  add(state, end.data(), end_size / 64);
   std::string hex;
   for (const uint32_t word : state) {
     for (int shift = 28; shift >= 0; shift -= 4) hex += "0123456789abcdef"[word >> shift & 15];

@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
+#include "base/sha256_blocks.h"
+
 namespace vireo {
 namespace {
 
@@ -23,6 +27,29 @@ TEST(Sha256, LengthsAroundThePadding) {
   EXPECT_EQ(sha256_hex(std::string(64, '\xff')), "8667e718294e9e0df1d30600ba3eeb201f764aad2dad72748643e4a285e1d1f7");
   EXPECT_EQ(sha256_hex(std::string(119, '\xff')), "b863f94597d433ef2280e3b4656f13ea265a79bb8047287321c218905b03c99b");
   EXPECT_EQ(sha256_hex(std::string(120, '\xff')), "9088fee917e5a748c2f0b4f5458c1cbdabbd696291c69be6e605bae0ef779e8f");
+}
+
+// One digest over those of all lengths up to 300, from Python's hashlib.
+TEST(Sha256, EveryLength) {
+  std::string digests;
+  for (int n = 0; n < 300; ++n) {
+    std::string bytes;
+    for (int i = 0; i < n; ++i) bytes += static_cast<char>(i * 7 + n);
+    digests += sha256_hex(bytes);
+  }
+  EXPECT_EQ(sha256_hex(digests), "def85da8f53f8ad58eda585dce61c0d7bfbb3da6924badae49d32d11288c576f");
+}
+
+// Both ways of adding blocks, where this processor has both.
+TEST(Sha256, InstructionsLikePlainCode) {
+  const AddSha256Blocks fast = fast_sha256_blocks();
+  if (!fast) GTEST_SKIP() << "this processor has no SHA instructions";
+  std::vector<unsigned char> blocks(64 * 9);
+  for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<unsigned char>(i * i >> 3);
+  Sha256State a = {1, 2, 3, 4, 5, 6, 7, 0xffffffff}, b = a;
+  fast(a, blocks.data(), 9);
+  add_sha256_blocks(b, blocks.data(), 9);
+  EXPECT_EQ(a, b);
 }
 
 }  // namespace
