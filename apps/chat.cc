@@ -1,9 +1,8 @@
 // vireo chat: a conversation in the terminal. Lines that begin with / are commands; everything else goes to the model.
 // SPDX-License-Identifier: Apache-2.0
-#include <editline/readline.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -12,6 +11,7 @@
 
 #include "commands.h"
 #include "conversation.h"
+#include "line_editor.h"
 #include "terminal.h"
 
 namespace vireo::app {
@@ -29,7 +29,7 @@ constexpr const char* kHelp =
   /stats               show sizes and times after each answer, or stop showing them
   /help                this page
   /quit                leave; Ctrl-D does the same
-Ctrl-C stops the answer.)";
+Ctrl-C stops the answer, or drops the line that is being typed.)";
 
 struct ChatOptions {
   Options engine;
@@ -45,78 +45,30 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last - first + 1);
 }
 
-// XDG_STATE_HOME/vireo/history, else below ~/.local/state; nothing where there is no home.
-std::optional<std::filesystem::path> history_file() {
-  std::filesystem::path folder;
-  if (const char* state = std::getenv("XDG_STATE_HOME"); state && *state) {
-    folder = state;
-  } else if (const char* home = std::getenv("HOME"); home && *home) {
-    folder = std::filesystem::path(home) / ".local/state";
-  } else {
-    return std::nullopt;
-  }
-  std::error_code error;
-  std::filesystem::create_directories(folder / "vireo", error);
-  if (error) return std::nullopt;
-  return folder / "vireo/history";
-}
-
-// Lines of a terminal (edited, with history) or of a file.
-class Lines {
- public:
-  Lines() : terminal_(isatty(STDIN_FILENO) && stdout_is_terminal()), file_(terminal_ ? history_file() : std::nullopt) {
-    if (!terminal_) return;
-    using_history();
-    stifle_history(1000);
-    if (file_) read_history(file_->c_str());
-  }
-
-  // Nothing at the end of the input.
-  std::optional<std::string> next(const char* prompt) {
-    std::string line;
-    if (!terminal_) {
-      if (!std::getline(std::cin, line)) return std::nullopt;
-      return line;
-    }
-    char* text = readline(prompt);
-    if (!text) return std::nullopt;
-    line = text;
-    std::free(text);
-    return line;
-  }
-
-  void remember(const std::string& text) {
-    if (!terminal_ || trimmed(text).empty() || text.find('\n') != std::string::npos) return;
-    add_history(text.c_str());
-    if (file_) write_history(file_->c_str());
-  }
-
- private:
-  bool terminal_;
-  std::optional<std::filesystem::path> file_;
-};
-
 // A whole question: several lines where they are quoted by """ or joined by a backslash.
-std::optional<std::string> read_question(Lines& lines) {
-  auto line = lines.next("> ");
-  if (!line) return std::nullopt;
-  std::string text = *line;
-  if (trimmed(text).rfind("\"\"\"", 0) == 0) {
-    text = trimmed(text).substr(3);
-    while (text.find("\"\"\"") == std::string::npos) {
-      line = lines.next("... ");
-      if (!line) break;
-      text += (text.empty() ? "" : "\n") + *line;
-    }
-    return text.substr(0, text.find("\"\"\""));
+LineEditor::End read_question(LineEditor& lines, std::string& text) {
+  using End = LineEditor::End;
+  constexpr const char* kQuotes = "\"\"\"";
+  const End end = lines.read("> ", text);
+  if (end != End::kLine) return end;
+  const bool quoted = trimmed(text).rfind(kQuotes, 0) == 0;
+  if (quoted) text = trimmed(text).substr(3);
+  const auto open = [&] {
+    return quoted ? text.find(kQuotes) == std::string::npos : !text.empty() && text.back() == '\\';
+  };
+  while (open()) {
+    if (!quoted) text.pop_back();
+    std::string line;
+    const End next = lines.read("... ", line);
+    if (next == End::kInterrupted) return next;
+    if (next == End::kClosed) break;
+    text += (text.empty() ? "" : "\n") + line;
   }
-  while (!text.empty() && text.back() == '\\') {
-    text.back() = '\n';
-    line = lines.next("... ");
-    if (!line) break;
-    text += *line;
+  if (quoted) {
+    text.resize(std::min(text.find(kQuotes), text.size()));
+    if (!text.empty() && text.back() == '\n') text.pop_back();
   }
-  return text;
+  return End::kLine;
 }
 
 class Chat {
@@ -130,10 +82,7 @@ class Chat {
   bool take(const std::string& text) {
     const std::string line = trimmed(text);
     if (line.empty()) return true;
-    if (line[0] != '/') {
-      ask(text);
-      return true;
-    }
+    if (line[0] != '/') return ask(text);
     const size_t space = line.find(' ');
     const std::string command = line.substr(0, space);
     return run(command, space == std::string::npos ? "" : trimmed(line.substr(space)));
@@ -193,43 +142,59 @@ class Chat {
     say(fmt::format("{} goes with the next question", path));
   }
 
-  void ask(const std::string& text) {
+  // False after a signal that ends the program.
+  bool ask(const std::string& text) {
     Message user{.role = "user", .content = pending_};
     user.content.push_back({.text = text});
     messages_.push_back(std::move(user));
-    Request request{.messages = messages_,
-                    .max_new_tokens = options_.max_new_tokens,
-                    .sampling = options_.sampling,
-                    .stop = options_.stop};
     std::string shown;
     try {
-      StageLine stage;
-      const Answer a = engine_.generate(
-          request,
-          [&](std::string_view piece) {
-            stage.clear();
-            shown += piece;
-            std::cout << piece << std::flush;
-            return true;
-          },
-          [&](const char* name, int64_t done, int64_t total) { stage.show(name, done, total); });
-      stage.clear();
+      const Answer a = answer(shown);
+      signals_.enter(SignalGuard::Phase::kBetween);
       std::cout << std::endl;
       for (const std::string& note : a.notes) print_note(note);
       if (stats_) print_stats(engine_, a);
       messages_.push_back({.role = "assistant", .content = {{.text = a.text}}});
-      pending_.clear();
     } catch (const Error& e) {
+      signals_.enter(SignalGuard::Phase::kBetween);
+      if (!shown.empty() || e.kind() == ErrorKind::kCancelled) std::cout << std::endl;
       if (e.kind() != ErrorKind::kCancelled) {
         messages_.pop_back();
-        return print_error(e.what());
+        print_error(e.what());
+        if (!pending_.empty()) say("its pictures are forgotten: give them again");
+      } else {
+        // What was shown stays part of the conversation.
+        say("stopped");
+        messages_.push_back({.role = "assistant", .content = {{.text = shown}}});
       }
-      // What was shown stays part of the conversation.
-      signals_.forget();
-      std::cout << std::endl;
-      say("stopped");
-      messages_.push_back({.role = "assistant", .content = {{.text = shown}}});
-      pending_.clear();
+    }
+    pending_.clear();
+    signals_.forget_interrupt();
+    return signals_.exit_code() == 0;
+  }
+
+  Answer answer(std::string& shown) {
+    const Request request{.messages = messages_,
+                          .max_new_tokens = options_.max_new_tokens,
+                          .sampling = options_.sampling,
+                          .stop = options_.stop};
+    signals_.enter(SignalGuard::Phase::kAnswer);
+    for (;;) {
+      StageLine stage;
+      try {
+        return engine_.generate(
+            request,
+            [&](std::string_view piece) {
+              stage.clear();
+              shown += piece;
+              std::cout << piece << std::flush;
+              return true;
+            },
+            [&](const char* name, int64_t done, int64_t total) { stage.show(name, done, total); });
+      } catch (const Error& e) {
+        // A Ctrl-C that came too late for the answer before is no wish to stop this one.
+        if (e.kind() != ErrorKind::kCancelled || signals_.exit_code() != 0) throw;
+      }
     }
   }
 
@@ -276,18 +241,20 @@ int chat(const ChatOptions& o) {
   const auto engine = load_with_progress(o.engine);
   signals.watch(engine.get());
   Chat conversation(o, *engine, signals);
-  Lines lines;
+  LineEditor lines;
   if (stderr_is_terminal())
     std::fprintf(stderr, "%s\n", dim(engine->info().device + "; /help lists the commands").c_str());
   for (;;) {
-    signals.idle(true);
-    const auto question = read_question(lines);
-    signals.idle(false);
-    if (!question) break;
-    lines.remember(*question);
-    if (!conversation.take(*question)) break;
+    std::string question;
+    signals.enter(SignalGuard::Phase::kRead);
+    const LineEditor::End end = read_question(lines, question);
+    signals.enter(SignalGuard::Phase::kBetween);
+    if (end == LineEditor::End::kClosed) break;
+    if (end == LineEditor::End::kInterrupted) continue;
+    lines.remember(question);
+    if (!conversation.take(question)) break;
   }
-  return kDone;
+  return signals.exit_code();
 }
 
 }  // namespace

@@ -16,10 +16,11 @@ namespace {
 
 std::atomic<Engine*> g_engine{nullptr};
 std::atomic<int> g_signal{0};
+std::atomic<bool> g_cancels{true};
 
 extern "C" void on_signal(int number) {
   Engine* engine = g_engine.load();
-  if (!engine || g_signal.exchange(number) != 0) _exit(128 + number);
+  if (!engine || !g_cancels.load() || g_signal.exchange(number) != 0) _exit(128 + number);
   engine->cancel();
 }
 
@@ -129,12 +130,15 @@ SignalGuard::~SignalGuard() {
   std::signal(SIGTERM, SIG_DFL);
 }
 
-void SignalGuard::idle(bool waiting) {
-  std::signal(SIGINT, waiting ? SIG_IGN : on_signal);
+void SignalGuard::enter(Phase phase) {
+  std::signal(SIGINT, SIG_IGN);
+  g_cancels = phase == Phase::kAnswer;
+  if (phase != Phase::kBetween) std::signal(SIGINT, on_signal);
 }
 
-void SignalGuard::forget() {
-  g_signal = 0;
+void SignalGuard::forget_interrupt() {
+  int interrupt = SIGINT;
+  g_signal.compare_exchange_strong(interrupt, 0);
 }
 
 void SignalGuard::watch(Engine* engine) {

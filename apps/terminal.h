@@ -49,13 +49,16 @@ class ProgressLine {
 // they end the process at once.
 class SignalGuard {
  public:
+  // Of a conversation: only during an answer do signals cancel. While a line is read they end the process at once, and
+  // so they do in between, but for SIGINT, which is ignored.
+  enum class Phase { kAnswer, kBetween, kRead };
+
   SignalGuard();
   ~SignalGuard();
   void watch(Engine* engine);
-  // While the program waits for its user, SIGINT does not end it but is for the line editor.
-  void idle(bool waiting);
-  // A signal that has done its work.
-  void forget();
+  void enter(Phase phase);
+  // A SIGINT that has done its work.
+  void forget_interrupt();
   // 130 or 143 after a signal, else 0.
   int exit_code() const;
 };
