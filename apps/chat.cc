@@ -71,6 +71,26 @@ LineEditor::End read_question(LineEditor& lines, std::string& text) {
   return End::kLine;
 }
 
+// A path as typed, dropped or completed in a terminal: as it is where there is such a file, else ~ and quoting as in a shell.
+std::string typed_path(const std::string& text) {
+  std::error_code error;
+  if (std::filesystem::exists(text, error)) return text;
+  std::string out;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote != '\'' && c == '\\' && i + 1 < text.size()) {
+      out += text[++i];
+    } else if (quote ? c == quote : c == '\'' || c == '"') {
+      quote = quote ? 0 : c;
+    } else {
+      out += c;
+    }
+  }
+  const char* home = std::getenv("HOME");
+  return home && text.rfind("~/", 0) == 0 ? home + out.substr(1) : out;
+}
+
 class Chat {
  public:
   Chat(const ChatOptions& options, Engine& engine, SignalGuard& signals)
@@ -100,11 +120,11 @@ class Chat {
       clear(argument);
       say(argument.empty() ? "no system message" : "a new conversation with this system message");
     } else if (command == "/image") {
-      add_image(argument);
+      add_image(typed_path(argument));
     } else if (command == "/video") {
       add_video(argument);
     } else if (command == "/save") {
-      save(argument);
+      save(typed_path(argument));
     } else if (command == "/stats") {
       stats_ = !stats_;
     } else {
@@ -133,7 +153,7 @@ class Chat {
   void add_video(const std::string& argument) {
     const size_t space = argument.rfind(' ');
     double fps = space == std::string::npos ? 0 : std::strtod(argument.c_str() + space, nullptr);
-    const std::string path = fps > 0 ? trimmed(argument.substr(0, space)) : argument;
+    const std::string path = typed_path(fps > 0 ? trimmed(argument.substr(0, space)) : argument);
     try {
       pending_.push_back(video_part(path, fps, "/video"));
     } catch (const Error& e) {
