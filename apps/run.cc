@@ -11,6 +11,7 @@
 #include "commands.h"
 #include "conversation.h"
 #include "terminal.h"
+#include "vireo/tools.h"
 
 namespace vireo::app {
 namespace {
@@ -155,37 +156,47 @@ int answer_lines(Engine& engine, const RunOptions& o, const std::string& text, c
   return code;
 }
 
-// Contract of --benchmark N: one cold answer, then warm ones; N decode steps, all forced.
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Contract of --benchmark N: one cold answer, then warm ones; N decode steps, all forced. The read rate is measured between
+// them.
 void benchmark(Engine& engine, const RunOptions& o, Request request) {
   constexpr int kRuns = 5;
   request.max_new_tokens = o.benchmark;
   request.ignore_eos = true;
   const Answer cold = engine.generate(request);
-  std::vector<double> first, prefill, whole;
-  double best = 0;
+  std::vector<double> first, prefill, whole, decode, read, share;
   for (int i = 0; i < kRuns; ++i) {
+    const DecodeLimit limit = decode_limit(o.engine, cold.prompt_tokens + o.benchmark / 2);
     engine.reset();  // nothing may be remembered
     const Answer a = engine.generate(request);
     first.push_back(a.timings.first_token_ms);
     prefill.push_back(a.timings.vision_ms + a.timings.prefill_ms);
     whole.push_back(a.timings.total_ms);
-    if (a.timings.decode_ms > 0) best = std::max(best, (a.completion_tokens - 1) * 1000.0 / a.timings.decode_ms);
+    decode.push_back(a.timings.decode_ms > 0 ? (a.completion_tokens - 1) * 1000.0 / a.timings.decode_ms : 0);
+    read.push_back(limit.read_rate);
+    share.push_back(limit.read_rate > 0 ? decode.back() * limit.step_bytes / limit.read_rate : 0);
   }
-  std::sort(first.begin(), first.end());
-  std::sort(prefill.begin(), prefill.end());
-  std::sort(whole.begin(), whole.end());
-  const Json j = {{"device", engine.info().device},
-                  {"vision_patches", cold.patches},
-                  {"prompt_tokens", cold.prompt_tokens},
-                  {"load_ms", engine.info().load_ms},
-                  {"cold_first_token_ms", engine.info().load_ms + cold.timings.first_token_ms},
-                  {"warm_first_token_ms_p50", first[kRuns / 2]},
-                  {"cold_generate_ms", engine.info().load_ms + cold.timings.total_ms},
-                  {"warm_generate_ms_p50", whole[kRuns / 2]},
-                  {"prefill_ms_p50", prefill[kRuns / 2]},
-                  {"decode_tokens_per_s_best", best},
-                  {"decode_steps", o.benchmark - 1},
-                  {"weight_bytes", engine.info().weight_bytes}};
+  Json j = {{"device", engine.info().device},
+            {"vision_patches", cold.patches},
+            {"prompt_tokens", cold.prompt_tokens},
+            {"load_ms", engine.info().load_ms},
+            {"cold_first_token_ms", engine.info().load_ms + cold.timings.first_token_ms},
+            {"warm_first_token_ms_p50", median(first)},
+            {"cold_generate_ms", engine.info().load_ms + cold.timings.total_ms},
+            {"warm_generate_ms_p50", median(whole)},
+            {"prefill_ms_p50", median(prefill)},
+            {"decode_tokens_per_s_best", *std::max_element(decode.begin(), decode.end())},
+            {"decode_tokens_per_s_p50", median(decode)}};
+  if (median(read) > 0) {
+    j["read_gb_per_s_p50"] = median(read) / 1e9;
+    j["decode_share_of_read_p50"] = median(share);
+  }
+  j["decode_steps"] = o.benchmark - 1;
+  j["weight_bytes"] = engine.info().weight_bytes;
   if (o.json) return print_json(j);
   for (const auto& [key, value] : j.items())
     std::cout << fmt::format("{:<26} {}\n", key,

@@ -81,6 +81,14 @@ struct Finding {
 // What this build has, what this machine is, what would be used, and what is missing.
 std::vector<Finding> doctor();
 
+// What bounds decoding: the bytes a second that the device of `options` reads when it does nothing else, measured now (0: it has
+// no such rate), and the bytes that one step reads after `tokens` tokens.
+struct DecodeLimit {
+  double read_rate = 0;
+  double step_bytes = 0;
+};
+DecodeLimit decode_limit(const Options& options, int64_t tokens);
+
 struct BenchOptions {
   Options engine;
   int width = 864;  // of the picture

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "engine/backends.h"
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/session.h"
@@ -77,6 +78,14 @@ struct Rounds {
 };
 
 }  // namespace
+
+DecodeLimit decode_limit(const Options& options, int64_t tokens) {
+  const ModelFiles files = open_model(options.checkpoint, options.hub_cache);
+  std::vector<std::string> notes;
+  const auto backend = make_backend(options, notes);
+  return {.read_rate = backend->measure_read_rate(),
+          .step_bytes = decode_bytes(files.config.text, backend->kv_type(), static_cast<double>(tokens))};
+}
 
 BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
   validate(o.engine);

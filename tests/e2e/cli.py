@@ -60,6 +60,15 @@ class Cli(ProgramTest):
         self.assertEqual((result.returncode, json.loads(result.stdout)["text"]), (0, "51"))
         self.assertRegex(told, r"\Aweights 0\.02 GiB, KV cache 0\.01, scratch 0\.0\d; [\d.]+ GiB available to cpu \(")
 
+    def test_benchmark_and_its_share_of_the_read_rate(self):
+        got = json_lines(self.run_tiny("--benchmark", 8, "--prompt", "Hi", "--device", "cpu", "--json").stdout)[0]
+        self.assertEqual((got["decode_steps"], got["prompt_tokens"]), (7, 16))
+        self.assertGreaterEqual(got["decode_tokens_per_s_best"], got["decode_tokens_per_s_p50"])
+        self.assertGreater(got["read_gb_per_s_p50"], 0.1)
+        self.assertGreater(got["decode_share_of_read_p50"], 0)  # a tiny model is read from caches: no upper bound
+        reference = self.run_tiny("--benchmark", 2, "--prompt", "Hi", "--device", "reference")
+        self.assertRegex(reference.stdout, r"\ndecode_tokens_per_s_p50 +[\d.]+\ndecode_steps +1\n")
+
     def test_length_ends_the_answer(self):
         whole = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)
         cut = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-new-tokens", 3)
