@@ -127,7 +127,7 @@ void inspect(const InspectOptions& o) {
   print_checkpoint(info);
   for (size_t i = 0; o.tensors && i < info.tensors.size(); ++i) {
     const TensorInfo& t = info.tensors[i];
-    std::cout << fmt::format("{:<5} {:<22} {}  {}\n", t.dtype, shape_of(t), t.name, t.file);
+    std::cout << fmt::format("{:<5} {:<22} {}  {}\n", t.dtype, shape_of(t), t.shown_name, t.shown_file);
   }
 }
 

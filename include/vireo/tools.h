@@ -16,6 +16,8 @@ struct TensorInfo {
   std::string dtype;
   std::vector<int64_t> shape;
   std::string file;
+  std::string shown_name;  // fit for a terminal, as `shown_file` is: control characters as \xNN
+  std::string shown_file;
 };
 
 struct CheckpointInfo {

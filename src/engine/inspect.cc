@@ -89,7 +89,8 @@ CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::file
   info.model_type = files.config.model_type;
   info.config = config_json(files.config).dump(2);
   for (const HostTensor& t : files.checkpoint.tensors()) {
-    info.tensors.push_back({t.name, name_of(t.dtype), t.shape, files.checkpoint.file_of(t).filename().string()});
+    const std::filesystem::path file = files.checkpoint.file_of(t).filename();
+    info.tensors.push_back({t.name, name_of(t.dtype), t.shape, file.string(), path_text(t.name), path_text(file)});
     (t.name.rfind("model.visual.", 0) == 0 ? info.vision_parameters : info.text_parameters) += t.size();
   }
   info.tensor_bytes = files.checkpoint.tensor_bytes();

@@ -332,6 +332,23 @@ class Cli(ProgramTest):
         self.assertEqual("".join(t["text"] for t in tokens), "<|im_end|>")
         self.assertGreater(len(tokens), 1)
 
+    def test_inspect_shows_names_escaped(self):
+        name = "evil\x1b[2J\nname"
+        for file in TINY.iterdir():
+            if file.name != "model.safetensors.index.json":
+                (self.tmp / file.name).symlink_to(file)
+        index = json.loads((TINY / "model.safetensors.index.json").read_text(encoding="utf-8"))
+        index["weight_map"][name] = "extra.safetensors"
+        (self.tmp / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+        header = json.dumps({name: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+        (self.tmp / "extra.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+        plain = vireo("inspect", self.tmp, "--tensors")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertRegex(plain.stdout, r"\nF32 +\[1\] +evil\\x1b\[2J\\x0aname  extra\.safetensors\n")
+        self.assertNotIn("\x1b", plain.stdout)
+        tensors = json.loads(vireo("inspect", self.tmp, "--tensors", "--json").stdout)["tensors"]
+        self.assertIn(name, [t["name"] for t in tensors])
+
     def test_inspect_measures_a_picture(self):
         result = vireo("inspect", TINY, "--image", SCENE_0, "--json")
         self.assertEqual(json.loads(result.stdout), {
