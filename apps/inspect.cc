@@ -152,6 +152,7 @@ void add_inspect(CLI::App& app, Action& action) {
   CLI::App* c = app.add_subcommand("inspect", "what a checkpoint holds: sizes, tensors, memory, template");
   c->add_option("checkpoint,-m,--checkpoint,--model", o->checkpoint,
                 "folder, or ORG/NAME in the local Hugging Face cache")
+      ->type_name("DIR|ORG/NAME")
       ->required();
   CLI::Option* text = c->add_option("--tokenize", o->text, "show the tokens of this text instead");
   text->each([o](const std::string&) { o->has_text = true; });

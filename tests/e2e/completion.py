@@ -61,6 +61,7 @@ class Completion(ProgramTest):
         self.assertEqual(self.completed("ru"), ["run"])
         self.assertEqual(self.completed("run", "--chec"), ["--checkpoint"])
         self.assertEqual(self.completed("run", "--image", ""), ["<default>"])
+        self.assertEqual(self.completed("inspect", ""), ["<default>"])
         self.assertEqual(self.completed("run", "--prompt", ""), [])
         self.assertEqual(self.completed("run", "--device", ""), ["auto", "cpu", "reference", "cuda"])
         self.assertEqual(self.completed("run", "--kernels", "8"), ["87"])
