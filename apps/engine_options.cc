@@ -55,7 +55,8 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--isa", o.isa, "instruction set of the CPU kernels: auto, avx512_bf16, avx512, avx2, neon, portable")
+      .add_option("--isa", o.isa,
+                  "instruction set of the CPU kernels: auto, avx512_bf16, avx512, avx2, neon_bf16, neon, portable")
       ->capture_default_str()
       ->group(group);
   command

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels.h"
 
+#include <sys/auxv.h>
+
 #include "vireo/error.h"
 
 namespace vireo::cpu {
@@ -15,6 +17,8 @@ std::vector<const Kernels*> usable_kernels() {
   if (avx512) sets.push_back(&avx512_kernels());
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
+  constexpr unsigned long kBf16 = 1 << 14;  // HWCAP2_BF16, which older headers do not name
+  if (getauxval(AT_HWCAP2) & kBf16) sets.push_back(&neon_bf16_kernels());
   sets.push_back(&neon_kernels());
 #endif
   sets.push_back(&portable_kernels());

@@ -70,6 +70,7 @@ const Kernels& avx2_kernels();         // only on processors with AVX2 and FMA
 const Kernels& avx512_kernels();       // only on processors with AVX-512 F, BW, VL and DQ
 const Kernels& avx512_bf16_kernels();  // and BF16
 const Kernels& neon_kernels();         // any aarch64
+const Kernels& neon_bf16_kernels();    // only aarch64 with BF16 instructions (Armv8.6, some before)
 
 // The sets that this build has and this processor can run, best first.
 std::vector<const Kernels*> usable_kernels();
