@@ -258,8 +258,8 @@ template <int kDim>
 void run(const Queue& queue, const DecodeArguments& a) {
   constexpr int kBytes = kWarps * (WarpTiles<kDim>::kBytes + sizeof(Partial<kDim>));
   const auto kernel = attend_decode_kernel<kDim>;
-  static const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(kernel), kBytes);
   // Blocks without a part leave at once; where there are more parts than blocks, these take turns.
   const int64_t most = int64_t{queue.multiprocessors} * 2, items = int64_t{a.rows} * a.kv_heads * a.parts;
   launch(queue, kernel, static_cast<unsigned>(std::min(most, items)), kWarps * 32, kBytes, a);

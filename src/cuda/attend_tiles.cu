@@ -213,8 +213,8 @@ template <int kDim, bool kPaged>
 void run(const Queue& queue, const TileArguments& a) {
   const auto kernel = attend_tiles_kernel<kDim, kPaged>;
   constexpr int kBytes = 4 * Tile<kDim>::kBytes;
-  static const cudaError_t raised = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(kernel), kBytes);
   launch(queue, kernel, dim3((a.rows + kTileRows - 1) / kTileRows, a.heads), kThreads, kBytes, a);
 }
 

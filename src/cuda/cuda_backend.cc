@@ -64,11 +64,6 @@ CudaDevice find_device(int index) {
                                       (devices.size() > 1 ? " to cuda:" + std::to_string(devices.size() - 1) : ""));
 }
 
-// The driver reads this when it is first used: it then takes no machine code from the program, only what it can translate.
-void force_translation(int kernels) {
-  if (kernels != 0) setenv("CUDA_FORCE_PTX_JIT", "1", 1);
-}
-
 // The PTX version (87 for compute_87) behind the kernels that the driver took.
 int loaded_kernels(const CudaDevice& device, int wanted) {
   const int version = kernels_version();
@@ -411,6 +406,11 @@ class CudaBackend : public CudaBackendBase {
 }  // namespace
 }  // namespace cuda
 
+// The driver then takes no machine code from the program, only what it can translate.
+void choose_cuda_kernels(int kernels) {
+  if (kernels != 0) setenv("CUDA_FORCE_PTX_JIT", "1", 1);
+}
+
 std::vector<CudaDevice> cuda_devices(std::string& reason) {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -438,7 +438,7 @@ std::vector<std::string> cuda_notes(Backend& backend) {
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
-  cuda::force_translation(options.kernels);
+  choose_cuda_kernels(options.kernels);
   const CudaDevice device = cuda::find_device(options.device);
   return std::make_unique<cuda::CudaBackend>(device, options.kernels);
 }

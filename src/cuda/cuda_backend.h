@@ -16,6 +16,10 @@ struct CudaOptions {
   int kernels = 0;  // 87: the compute_87 code, translated for the device by its driver; 0: the best that was built
 };
 
+// Has the driver take the compute_87 code where kernels is 87. It listens only before it is first used: call this before anything
+// else here.
+void choose_cuda_kernels(int kernels);
+
 struct CudaDevice {
   int index = 0;
   std::string name;

@@ -183,9 +183,8 @@ void gemm(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor o
   a.y_float = out.dtype == DType::kF32;
   a.pairs = w.order == CudaLinear::Order::kPairs;
   a.into = into;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(gemm_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kStages * kStageBytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(gemm_kernel), kStages * kStageBytes);
   const dim3 grid((a.rows + kTileRows - 1) / kTileRows, (a.out + kTileOuts - 1) / kTileOuts);
   launch(queue, gemm_kernel, grid, kThreads, kStages * kStageBytes, a);
 }

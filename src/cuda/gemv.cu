@@ -120,9 +120,8 @@ int64_t shared_bytes(const CudaLinear& w, int64_t rows, const GemvShape& shape) 
 template <int kDepth, bool kExact>
 void run(const Queue& queue, const CudaLinear& w, const GemvArguments& a, const GemvShape& shape) {
   const auto kernel = gemv_kernel<kDepth, kExact>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, queue.block_shared_bytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(kernel), queue.block_shared_bytes);
   const int tiles = (a.out + kTileOuts - 1) / kTileOuts;
   const int grid = std::min(tiles, queue.multiprocessors * shape.blocks_per_processor);
   launch(queue, kernel, grid, shape.warps * 32, static_cast<size_t>(shared_bytes(w, a.rows, shape)), a,

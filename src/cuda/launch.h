@@ -5,6 +5,8 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
+#include <cstdint>
 #include <utility>
 
 #include "cuda/cuda_error.h"
@@ -18,6 +20,22 @@ struct Queue {
   bool early_start = false;           // programmatic dependent launch
   bool bulk_copies = false;           // copies to shared memory that complete on a barrier
   int block_shared_bytes = 48 << 10;  // the most dynamic shared memory of one block
+};
+
+// Lets one kernel have this much dynamic shared memory; asked once per device.
+class SharedMemory {
+ public:
+  void allow(const void* kernel, int bytes) {
+    int device = 0;
+    CUDA_CHECK(cudaGetDevice(&device));
+    const uint64_t bit = uint64_t{1} << device % 64;
+    if (allowed_.load(std::memory_order_relaxed) & bit) return;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
+    allowed_.fetch_or(bit);
+  }
+
+ private:
+  std::atomic<uint64_t> allowed_{0};  // by device
 };
 
 template <typename... Parameters, typename... Arguments>

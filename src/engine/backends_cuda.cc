@@ -43,6 +43,7 @@ std::unique_ptr<Backend> make(int index, int kernels) {
 }
 
 std::unique_ptr<Backend> make_first(int kernels, std::string& reason) {
+  choose_cuda_kernels(kernels);
   for (const CudaDevice& device : cuda_devices(reason)) {
     try {
       return make(device.index, kernels);

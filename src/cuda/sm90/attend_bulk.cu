@@ -292,9 +292,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_bulk_kernel(BulkArgumen
 template <int kDim>
 void run(const Queue& queue, const BulkArguments& a) {
   const auto kernel = attend_bulk_kernel<kDim>;
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Room<kDim>::kBytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(kernel), Room<kDim>::kBytes);
   // Blocks without a part, the last ones, leave at once.
   const int at_once = std::max(1, 2 * queue.multiprocessors / (a.rows * a.kv_heads));
   launch(queue, kernel, dim3(a.rows * a.kv_heads, std::min(a.parts, at_once)), kWarps * 32, Room<kDim>::kBytes, a);

@@ -165,9 +165,8 @@ void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* no
   while (most > 1 && shared_bytes(w, most, stages) > queue.block_shared_bytes) --most;
   while (stages > 1 && shared_bytes(w, most, stages) > queue.block_shared_bytes) --stages;
   CHECK(shared_bytes(w, most, stages) <= queue.block_shared_bytes);
-  static const cudaError_t raised =
-      cudaFuncSetAttribute(gemv_bulk_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, queue.block_shared_bytes);
-  CUDA_CHECK(raised);
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(gemv_bulk_kernel), queue.block_shared_bytes);
   const int tiles = static_cast<int>((w.out + kTileOuts - 1) / kTileOuts);
   const int grid = std::min(tiles, queue.multiprocessors * shape.blocks_per_processor);
   for (int64_t first = 0; first < x.rows; first += most) {
