@@ -51,15 +51,7 @@ __device__ __forceinline__ uint4 load_stream(const void* p) {
   return v;
 }
 
-// The same for what kernels of this step may have written: through L2.
-__device__ __forceinline__ uint4 load_stream_coherent(const void* p) {
-  uint4 v;
-  asm volatile("ld.relaxed.gpu.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-  return v;
-}
-
+// Through L2, for what kernels of earlier steps wrote.
 __device__ __forceinline__ int32_t load_index(const int32_t* p) {
   int32_t v;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p));
