@@ -6,9 +6,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "cuda/device.cuh"
+#include "cuda/attend_parts.cuh"
 #include "cuda/kernels.h"
-#include "cuda/tensor_core.cuh"
 
 namespace vireo::cuda {
 namespace {
@@ -30,11 +29,6 @@ struct DecodeArguments {
   bf16* out;
   int64_t out_stride;
 };
-
-// One part: head_dim sums of p * v, then the largest score and the sum of p.
-__device__ __forceinline__ int part_size(int head_dim) {
-  return head_dim + 2;
-}
 
 // Keys and values of one warp in shared memory, kDim values each: a key's chunks are read by the lane that copied them, values by
 // ldmatrix, whose rows are swizzled by chunk.
@@ -92,41 +86,18 @@ __device__ __forceinline__ void attend_warp(const WarpTiles<kDim>& tiles, const 
       multiply_add(scores[half], {q[j].z, 0, q[j].w, 0}, k.z, k.w);
     }
   }
-  float largest = -INFINITY;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const bool inside = half * 8 + lane % 4 * 2 + i < tokens;
-      scores[half][i] = inside ? scores[half][i] * scale : -INFINITY;
-      largest = fmaxf(largest, scores[half][i]);
-    }
-  }
-  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-  float total = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      scores[half][i] = tokens > 0 ? exp2f(scores[half][i] - largest) : 0.0f;
-      total += scores[half][i];
-    }
-  }
-  total += __shfl_xor_sync(kAllLanes, total, 1);
-  total += __shfl_xor_sync(kAllLanes, total, 2);
+  const WarpWeights weights = soften(scores, tokens, scale);
   if (lane % 4 == 0) {
-    out.largest[head] = largest;
-    out.total[head] = total;
+    out.largest[head] = weights.largest;
+    out.total[head] = weights.total;
   }
-  const uint32_t p[4] = {pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0};
 #pragma unroll
   for (int d = 0; d < kDim / 16; ++d) {
     uint32_t v[4];
     load_matrices_turned(v, tiles.value(lane % 16, d * 2 + lane / 16));
     float low[4] = {}, high[4] = {};
-    multiply_add(low, p, v[0], v[1]);
-    multiply_add(high, p, v[2], v[3]);
+    multiply_add(low, weights.operand, v[0], v[1]);
+    multiply_add(high, weights.operand, v[2], v[3]);
     *reinterpret_cast<float2*>(&out.sums[head][d * 16 + lane % 4 * 2]) = {low[0], low[1]};
     *reinterpret_cast<float2*>(&out.sums[head][d * 16 + 8 + lane % 4 * 2]) = {high[0], high[1]};
   }
@@ -139,7 +110,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
   Partial<kDim>* partials = reinterpret_cast<Partial<kDim>*>(shared);  // of the warps
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const WarpTiles<kDim> tiles{shared_address(partials + kWarps) + warp * WarpTiles<kDim>::kBytes};
-  const int group = a.heads / a.kv_heads, size = part_size(a.head_dim);
+  const int group = a.heads / a.kv_heads, size = a.head_dim + 2;  // of a part
 
   let_next_start();
   bool waited = false;
@@ -220,33 +191,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
       for (int i = threadIdx.x; i < group * a.head_dim; i += blockDim.x) {
         const int h = i / a.head_dim, d = i % a.head_dim;
         const float* from = a.partials + (first_head + h) * a.parts * size;
-        float most = -INFINITY, sum = 0, total = 0;
-        // A batch of parts at a time, all of its loads in flight together.
-        constexpr int kBatch = 16;
-        for (int begin = 0; begin < parts; begin += kBatch) {
-          float value[kBatch], largest[kBatch], weight[kBatch];
-#pragma unroll
-          for (int j = 0; j < kBatch; ++j) {
-            const float* of = from + min(begin + j, parts - 1) * size;
-            value[j] = __ldcg(of + d);
-            largest[j] = __ldcg(of + a.head_dim);
-            weight[j] = __ldcg(of + a.head_dim + 1);
-          }
-          float batch_most = most;
-#pragma unroll
-          for (int j = 0; j < kBatch; ++j) batch_most = fmaxf(batch_most, largest[j]);
-          const float keep = exp2f(most - batch_most);
-          sum *= keep;
-          total *= keep;
-          most = batch_most;
-#pragma unroll
-          for (int j = 0; j < kBatch; ++j) {
-            const float factor = begin + j < parts ? exp2f(largest[j] - most) : 0.0f;
-            sum = fmaf(factor, value[j], sum);
-            total = fmaf(factor, weight[j], total);
-          }
-        }
-        store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * a.head_dim + d, sum / total);
+        store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * a.head_dim + d,
+                    add_parts(from, a.head_dim, parts, d));
       }
     }
     item -= items;

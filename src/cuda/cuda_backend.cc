@@ -61,7 +61,8 @@ CudaDevice find_device(int index) {
   const std::string name = "cuda:" + std::to_string(index);
   if (devices.empty()) throw Error(ErrorKind::kDevice, "--device " + name + ": " + reason + "; use --device cpu");
   throw Error(ErrorKind::kDevice, "--device " + name + " is not there: this machine has cuda:0" +
-                                      (devices.size() > 1 ? " to cuda:" + std::to_string(devices.size() - 1) : ""));
+                                      (devices.size() > 1 ? " to cuda:" + std::to_string(devices.size() - 1) : "") +
+                                      "; use one of these, or cpu");
 }
 
 // The PTX version (87 for compute_87) behind the kernels that the driver took.

@@ -74,18 +74,6 @@ __device__ __forceinline__ int32_t add_in_order(int32_t* p, int32_t v) {
   return before;
 }
 
-// acc + sum over 8 bf16 products, in the order of k.
-__device__ __forceinline__ float dot8(uint4 w, uint4 x, float acc) {
-  acc = fmaf(low_bf16(w.x), low_bf16(x.x), acc);
-  acc = fmaf(high_bf16(w.x), high_bf16(x.x), acc);
-  acc = fmaf(low_bf16(w.y), low_bf16(x.y), acc);
-  acc = fmaf(high_bf16(w.y), high_bf16(x.y), acc);
-  acc = fmaf(low_bf16(w.z), low_bf16(x.z), acc);
-  acc = fmaf(high_bf16(w.z), high_bf16(x.z), acc);
-  acc = fmaf(low_bf16(w.w), low_bf16(x.w), acc);
-  return fmaf(high_bf16(w.w), high_bf16(x.w), acc);
-}
-
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(kAllLanes, v, offset);

@@ -20,8 +20,8 @@ inline constexpr int kGemvRows = 8;
 
 // How a GEMV is cut: found by timing, per shape.
 struct GemvShape {
-  int depth =
-      4;  // steps of 64 inputs in flight per warp, 4 or 8; of gemv_bulk, stages of 16 KB in flight per block, 2 to 8
+  // Steps of 64 inputs in flight per warp, 4 or 8; of gemv_bulk, stages of 16 KB in flight per block, 2 to 8.
+  int depth = 4;
   int warps = 16;  // of a block: 2 to 16; gemv_bulk always has 8 and one that copies
   int blocks_per_processor = 1;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "cuda/attend_parts.cuh"
 #include "cuda/kernels.h"
 #include "cuda/norm_rope.cuh"
 #include "cuda/sm90/bulk_copy.cuh"
@@ -62,27 +63,7 @@ template <int kDim>
       multiply_add(scores[half], {q[j].z, 0, q[j].w, 0}, k.z, k.w);
     }
   }
-  float largest = -INFINITY;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const bool inside = half * 8 + lane % 4 * 2 + i < tokens;
-      scores[half][i] = inside ? scores[half][i] * scale : -INFINITY;
-      largest = fmaxf(largest, scores[half][i]);
-    }
-  }
-  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
-  largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
-  float total = 0;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) total += scores[half][i] = tokens > 0 ? exp2f(scores[half][i] - largest) : 0.0f;
-  }
-  total += __shfl_xor_sync(kAllLanes, total, 1);
-  total += __shfl_xor_sync(kAllLanes, total, 2);
-  const uint32_t p[4] = {pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0};
+  const WarpWeights weights = soften(scores, tokens, scale);
   const uint32_t values = keys + kTokens * kPitch;
   const bool writes = lane / 4 < heads;
   __syncwarp();  // the keys are read
@@ -93,52 +74,13 @@ template <int kDim>
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       float sum[4] = {};
-      multiply_add(sum, p, v[2 * i], v[2 * i + 1]);
+      multiply_add(sum, weights.operand, v[2 * i], v[2 * i + 1]);
       if (writes) *reinterpret_cast<float2*>(part + d * 16 + i * 8 + lane % 4 * 2) = {sum[0], sum[1]};
     }
   }
   if (writes && lane % 4 == 0) {
-    part[kDim] = largest;
-    part[kDim + 1] = total;
-  }
-}
-
-// All parts of one row and KV head, in their order: to the outputs.
-template <int kDim>
-[[maybe_unused]] __device__ __forceinline__ void add_parts(const BulkArguments& a, int64_t first_head, int row,
-                                                           int kv_head, int parts) {
-  constexpr int kPart = Room<kDim>::kPart, kBatch = 16;  // parts whose loads are in flight together
-  const int group = a.heads / a.kv_heads;
-#pragma unroll 1
-  for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
-    const int h = i / kDim, d = i % kDim;
-    const float* from = a.partials + (first_head + h) * a.parts * kPart;
-    float most = -INFINITY, sum = 0, total = 0;
-#pragma unroll 1
-    for (int begin = 0; begin < parts; begin += kBatch) {
-      float value[kBatch];
-      float2 scores[kBatch];  // largest, total
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const float* of = from + min(begin + j, parts - 1) * kPart;
-        value[j] = __ldcg(of + d);
-        scores[j] = __ldcg(reinterpret_cast<const float2*>(of + kDim));
-      }
-      float batch_most = most;
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) batch_most = fmaxf(batch_most, scores[j].x);
-      const float keep = exp2f(most - batch_most);
-      sum *= keep;
-      total *= keep;
-      most = batch_most;
-#pragma unroll
-      for (int j = 0; j < kBatch; ++j) {
-        const float factor = begin + j < parts ? exp2f(scores[j].x - most) : 0.0f;
-        sum = fmaf(factor, value[j], sum);
-        total = fmaf(factor, scores[j].y, total);
-      }
-    }
-    store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * kDim + d, sum / total);
+    part[kDim] = weights.largest;
+    part[kDim + 1] = weights.total;
   }
 }
 
@@ -284,7 +226,14 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_bulk_kernel(BulkArgumen
       if (last) *counter = 0;
     }
     __syncthreads();
-    if (last) add_parts<kDim>(a, first_head, row, kv_head, parts);
+    if (!last) continue;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
+      const int h = i / kDim, d = i % kDim;
+      const float* from = a.partials + (first_head + h) * a.parts * R::kPart;
+      store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * kDim + d,
+                  add_parts(from, kDim, parts, d));
+    }
   }
 #endif
 }
