@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kThreads + 32, 4) gemv_bulk_kernel(GemvArgumen
   if (threadIdx.x == 0) {
     for (int s = 0; s < stages; ++s) {
       start_barrier(full[s], 1);
-      start_barrier(empty[s], kWarps);
+      start_barrier(empty[s], kThreads);
     }
     publish_barriers();
   }
@@ -127,8 +127,7 @@ __global__ void __launch_bounds__(kThreads + 32, 4) gemv_bulk_kernel(GemvArgumen
         }
         multiply_step(even, odd, w0, w1, x0, x1);
       }
-      __syncwarp();
-      if (lane == 0) arrive(empty[stage]);
+      arrive(empty[stage]);
       if (++stage == stages) {
         stage = 0;
         phase ^= 1;
