@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
         const int h = i / a.head_dim, d = i % a.head_dim;
         const float* from = a.partials + (first_head + h) * a.parts * size;
         store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * a.head_dim + d,
-                    add_parts(from, a.head_dim, parts, d));
+                    add_parts(PlainParts{from, a.head_dim, d}, parts));
       }
     }
     item -= items;

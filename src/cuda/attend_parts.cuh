@@ -39,32 +39,51 @@ __device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens,
   return {{pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0}, largest, total};
 }
 
-// Output d of a head from all of its parts, in their order; the first is at `from`, the next head_dim + 2 floats further.
-__device__ __forceinline__ float add_parts(const float* from, int head_dim, int parts, int d) {
-  constexpr int kBatch = 16;  // parts whose loads are in flight together
+inline constexpr int kPartBatch = 16;  // parts that are read and added together
+
+// A head's parts in memory, for output d: the first is at `from`, the next head_dim + 2 floats further.
+struct PlainParts {
+  const float* from;
+  int head_dim, d;
+  struct Batch {
+    float values[kPartBatch];
+    float2 scores[kPartBatch];
+    __device__ __forceinline__ float value(int j) const { return values[j]; }
+    __device__ __forceinline__ float largest(int j) const { return scores[j].x; }
+    __device__ __forceinline__ float total(int j) const { return scores[j].y; }
+  };
+  // Those from `begin` on; behind the last they are the last.
+  __device__ __forceinline__ Batch read(int begin, int parts) const {
+    Batch b;
+#pragma unroll
+    for (int j = 0; j < kPartBatch; ++j) {
+      const float* of = from + min(begin + j, parts - 1) * (head_dim + 2);
+      b.values[j] = __ldcg(of + d);
+      b.scores[j] = __ldcg(reinterpret_cast<const float2*>(of + head_dim));
+    }
+    return b;
+  }
+};
+
+// An output of a head from all of its parts, in their order.
+template <typename Source>
+__device__ __forceinline__ float add_parts(const Source& source, int parts) {
   float most = -INFINITY, sum = 0, total = 0;
 #pragma unroll 1
-  for (int begin = 0; begin < parts; begin += kBatch) {
-    float value[kBatch];
-    float2 scores[kBatch];  // largest, total
-#pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const float* of = from + min(begin + j, parts - 1) * (head_dim + 2);
-      value[j] = __ldcg(of + d);
-      scores[j] = __ldcg(reinterpret_cast<const float2*>(of + head_dim));
-    }
+  for (int begin = 0; begin < parts; begin += kPartBatch) {
+    const typename Source::Batch part = source.read(begin, parts);
     float batch_most = most;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) batch_most = fmaxf(batch_most, scores[j].x);
+    for (int j = 0; j < kPartBatch; ++j) batch_most = fmaxf(batch_most, part.largest(j));
     const float keep = exp2f(most - batch_most);
     sum *= keep;
     total *= keep;
     most = batch_most;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const float factor = begin + j < parts ? exp2f(scores[j].x - most) : 0.0f;
-      sum = fmaf(factor, value[j], sum);
-      total = fmaf(factor, scores[j].y, total);
+    for (int j = 0; j < kPartBatch; ++j) {
+      const float factor = begin + j < parts ? exp2f(part.largest(j) - most) : 0.0f;
+      sum = fmaf(factor, part.value(j), sum);
+      total = fmaf(factor, part.total(j), total);
     }
   }
   return sum / total;

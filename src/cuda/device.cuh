@@ -28,19 +28,31 @@ __device__ __forceinline__ void let_next_start() {
 #endif
 }
 
-__device__ __forceinline__ float load_float(const float* p) { return *p; }
+__device__ __forceinline__ float load_float(const float* p) {
+  return *p;
+}
 __device__ __forceinline__ float load_float(const bf16* p) {
   return __uint_as_float(static_cast<uint32_t>(p->bits) << 16);
 }
-__device__ __forceinline__ uint16_t bf16_bits(float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
-__device__ __forceinline__ void store_float(float* p, float v) { *p = v; }
-__device__ __forceinline__ void store_float(bf16* p, float v) { p->bits = bf16_bits(v); }
+__device__ __forceinline__ uint16_t bf16_bits(float v) {
+  return __bfloat16_as_ushort(__float2bfloat16_rn(v));
+}
+__device__ __forceinline__ void store_float(float* p, float v) {
+  *p = v;
+}
+__device__ __forceinline__ void store_float(bf16* p, float v) {
+  p->bits = bf16_bits(v);
+}
 __device__ __forceinline__ uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
   return reinterpret_cast<const uint32_t&>(v);
 }
-__device__ __forceinline__ float low_bf16(uint32_t pair) { return __uint_as_float(pair << 16); }
-__device__ __forceinline__ float high_bf16(uint32_t pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ __forceinline__ float low_bf16(uint32_t pair) {
+  return __uint_as_float(pair << 16);
+}
+__device__ __forceinline__ float high_bf16(uint32_t pair) {
+  return __uint_as_float(pair & 0xffff0000u);
+}
 
 // Read once, not kept in L1: weights, keys and values.
 __device__ __forceinline__ uint4 load_stream(const void* p) {
@@ -59,8 +71,15 @@ __device__ __forceinline__ int32_t load_index(const int32_t* p) {
 }
 
 // Makes the compiler have the value in a register here, instead of reading it again where it is used.
-__device__ __forceinline__ void keep_in_registers(int& v) { asm volatile("" : "+r"(v)); }
-__device__ __forceinline__ void keep_in_registers(int64_t& v) { asm volatile("" : "+l"(v)); }
+__device__ __forceinline__ void keep_in_registers(int& v) {
+  asm volatile("" : "+r"(v));
+}
+__device__ __forceinline__ void keep_in_registers(uint32_t& v) {
+  asm volatile("" : "+r"(v));
+}
+__device__ __forceinline__ void keep_in_registers(int64_t& v) {
+  asm volatile("" : "+l"(v));
+}
 template <typename T>
 __device__ __forceinline__ void keep_in_registers(T*& p) {
   asm volatile("" : "+l"(p));
@@ -72,6 +91,26 @@ __device__ __forceinline__ int32_t add_in_order(int32_t* p, int32_t v) {
   int32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(before) : "l"(p), "r"(v) : "memory");
   return before;
+}
+
+// What `source` has at index_of(0 to kCount - 1): begin() sends for it, is_there() tells whether what came is it. All loads are on their way
+// together, and again those that were too early.
+template <int kCount, typename Source, typename Index>
+__device__ __forceinline__ void fetch(const Source& source, Index index_of, typename Source::Raw (&raw)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) raw[i] = source.begin(index_of(i));
+  const auto all = [&] {
+    bool there = true;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) there &= source.is_there(raw[i]);
+    return there;
+  };
+  while (!all()) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (!source.is_there(raw[i])) raw[i] = source.begin(index_of(i));
+    }
+  }
 }
 
 __device__ __forceinline__ float warp_sum(float v) {
@@ -90,12 +129,16 @@ __device__ __forceinline__ float block_sum(float v) {
   return warp_sum(threadIdx.x % 32 < blockDim.x / 32 ? sums[threadIdx.x % 32] : 0.0f);
 }
 
-__device__ __forceinline__ float silu(float x) { return x / (1.0f + __expf(-x)); }
+__device__ __forceinline__ float silu(float x) {
+  return x / (1.0f + __expf(-x));
+}
 __device__ __forceinline__ float gelu_tanh(float x) {
   const float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);
   // tanh(u) = 1 - 2 / (exp(2 u) + 1), exact at both ends.
   return 0.5f * x * (2.0f - 2.0f / (__expf(2.0f * u) + 1.0f));
 }
-__device__ __forceinline__ float gelu_erf(float x) { return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f)); }
+__device__ __forceinline__ float gelu_erf(float x) {
+  return 0.5f * x * (1.0f + erff(x * 0.7071067811865476f));
+}
 
 }  // namespace vireo::cuda

@@ -27,10 +27,12 @@ struct GemvArguments {
 };
 
 inline constexpr int kTileOuts = 8;
-inline constexpr int kStep = 64;   // inputs of one step of a warp: two chunks of 16 bytes per lane
+inline constexpr int kStep = 64;  // inputs of one step of a warp: two chunks of 16 bytes per lane
 
 // Bytes from a staged row to the next: 64 more than a multiple of 128, so that 16-byte reads of two rows meet no bank twice.
-__host__ __device__ inline constexpr int staged_stride(int padded) { return padded * 2 + 64; }
+__host__ __device__ inline constexpr int staged_stride(int padded) {
+  return padded * 2 + 64;
+}
 
 // The first pairs of norm weights of a thread, read before the kernel ahead has ended.
 template <int kPairs>
@@ -53,19 +55,38 @@ __device__ __forceinline__ NormWeights<kPairs> first_weights(const GemvArguments
   return w;
 }
 
+// A float32 row in memory by pairs, a source as fetch() reads it.
+struct PlainPairs {
+  const float* row;
+  int columns;
+  using Raw = float2;
+  __device__ __forceinline__ Raw begin(int c) const { return pair_of(row, c, columns); }
+  __device__ __forceinline__ bool is_there(Raw) const { return true; }
+  __device__ __forceinline__ float2 value(Raw raw, int) const { return raw; }
+};
+
 // A float32 row, normalised.
-template <int kPairs, typename Sum>
-__device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormWeights<kPairs>& w, const float* from, int padded,
-                                             int threads, Sum sum_of_block, uint32_t* to) {
+template <int kPairs, typename Row, typename Sum>
+__device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormWeights<kPairs>& w, const Row& row,
+                                             int padded, int threads, Sum sum_of_block, uint32_t* to) {
+  typename Row::Raw raw[kPairs];
   float2 x[kPairs];
   float squares = 0;
+  fetch(
+      row, [&](int i) { return i * threads + static_cast<int>(threadIdx.x); }, raw);
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) x[i] = pair_of(from, i * threads + threadIdx.x, a.in);
+  for (int i = 0; i < kPairs; ++i) x[i] = row.value(raw[i], i * threads + threadIdx.x);
+  const auto pair_at = [&](int c) {
+    typename Row::Raw one[1];
+    fetch(
+        row, [&](int) { return c; }, one);
+    return row.value(one[0], c);
+  };
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) squares += x[i].x * x[i].x + x[i].y * x[i].y;
 #pragma unroll 1
   for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
-    const float2 v = pair_of(from, c, a.in);
+    const float2 v = pair_at(c);
     squares += v.x * v.x + v.y * v.y;
   }
   const float scale = rsqrtf(sum_of_block(squares) / static_cast<float>(a.in) + a.eps);
@@ -76,21 +97,21 @@ __device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormW
   }
 #pragma unroll 1
   for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
-    const float2 v = pair_of(from, c, a.in), g = pair_of(a.norm, c, a.in);
+    const float2 v = pair_at(c), g = pair_of(a.norm, c, a.in);
     to[c] = pack_bf16(g.x * (v.x * scale), g.y * (v.y * scale));
   }
 }
 
 // Rows of x as bf16 in shared memory, zeros up to `padded` columns, by the first `threads` threads; sum_of_block adds a value over these.
 template <int kPairs, typename Sum>
-__device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWeights<kPairs>& w, int padded, int threads,
-                                           Sum sum_of_block, char* staged) {
+__device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWeights<kPairs>& w, int padded,
+                                           int threads, Sum sum_of_block, char* staged) {
 #pragma unroll 1
   for (int r = 0; r < a.rows; ++r) {
     char* to = staged + r * staged_stride(padded);
     if (a.norm) {
-      stage_normed(a, w, static_cast<const float*>(a.x) + r * a.x_stride, padded, threads, sum_of_block,
-                   reinterpret_cast<uint32_t*>(to));
+      const PlainPairs row = {static_cast<const float*>(a.x) + r * a.x_stride, a.in};
+      stage_normed(a, w, row, padded, threads, sum_of_block, reinterpret_cast<uint32_t*>(to));
       continue;
     }
     const bf16* from = static_cast<const bf16*>(a.x) + r * a.x_stride;
@@ -118,21 +139,37 @@ __device__ __forceinline__ void put(const GemvArguments& a, int r, int o, float 
   }
 }
 
-// Output `row` of the weights' rows for row r of x. For pairs `v` is the gate and `up` the row that follows; else `old` is what
-// kAdd adds to.
-__device__ __forceinline__ void finish(const GemvArguments& a, int r, int row, float v, float up, float old) {
+// What becomes of the product with row `row` of the weights. For pairs `v` is the gate and `up` the row that follows; `old` is what kAdd
+// adds to.
+struct Finished {
+  int output;
+  float value;
+  bool counts;  // of a pair the first one
+};
+__device__ __forceinline__ Finished finished(const GemvArguments& a, int row, float v, float up, float old) {
   const int half = a.out / 2;
   const int o = a.pairs ? row / 2 + (row % 2) * half : row;
   if (a.bias) v += a.bias[o];
   switch (a.into) {
-    case Into::kStore: return put(a, r, o, v);
-    case Into::kGeluTanh: return put(a, r, o, gelu_tanh(v));
-    case Into::kGeluErf: return put(a, r, o, gelu_erf(v));
-    case Into::kAdd: return put(a, r, o, old + v);
+    case Into::kStore:
+      return {o, v, true};
+    case Into::kGeluTanh:
+      return {o, gelu_tanh(v), true};
+    case Into::kGeluErf:
+      return {o, gelu_erf(v), true};
+    case Into::kAdd:
+      return {o, old + v, true};
     case Into::kSiluPairs:
-      if (a.bias) up += a.bias[half + o];
-      if (row % 2 == 0) put(a, r, o, silu(v) * up);
+      break;
   }
+  if (a.bias) up += a.bias[half + min(o, half - 1)];
+  return {o, silu(v) * up, row % 2 == 0};
+}
+
+// The same for row r of x, to where it belongs.
+__device__ __forceinline__ void finish(const GemvArguments& a, int r, int row, float v, float up, float old) {
+  const Finished f = finished(a, row, v, up, old);
+  if (f.counts) put(a, r, f.output, f.value);
 }
 
 // The parameters that are needed late, read now: their way from memory is long when it is busy.
@@ -154,7 +191,8 @@ __device__ __forceinline__ GemvArguments in_registers(const GemvArguments& a) {
 
 // One product after the other: 8 outputs of up to 8 rows from 64 inputs. w and x hold 16 bytes of this lane's output and row, for two
 // times 32 inputs. Rows 8 to 15 of the operand are nobody's. Which inputs a lane brings does not matter while both operands agree.
-__device__ __forceinline__ void multiply_step(float (&even)[4], float (&odd)[4], uint4 w0, uint4 w1, uint4 x0, uint4 x1) {
+__device__ __forceinline__ void multiply_step(float (&even)[4], float (&odd)[4], uint4 w0, uint4 w1, uint4 x0,
+                                              uint4 x1) {
   multiply_add(even, {x0.x, 0, x0.y, 0}, w0.x, w0.y);
   multiply_add(odd, {x0.z, 0, x0.w, 0}, w0.z, w0.w);
   multiply_add(even, {x1.x, 0, x1.y, 0}, w1.x, w1.y);

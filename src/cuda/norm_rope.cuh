@@ -27,19 +27,37 @@ __device__ __forceinline__ HeadPairs head_weights(const float* weight, int head_
   return w;
 }
 
+// Elements of a head that lies in memory, a source as fetch() reads it.
+struct PlainHead {
+  const bf16* head;
+  using Raw = float;
+  __device__ __forceinline__ Raw begin(int j) const { return load_float(head + j); }
+  __device__ __forceinline__ bool is_there(Raw) const { return true; }
+  __device__ __forceinline__ float value(Raw raw, int) const { return raw; }
+};
+
 // `cos_sin` is the row's: head_dim / 2 cosines, then as many sines. In float32 from end to end.
-__device__ __forceinline__ HeadPairs norm_rope(const bf16* head, const HeadPairs& weight, float eps, const float* cos_sin,
-                                               int head_dim) {
+template <typename Head>
+__device__ __forceinline__ HeadPairs norm_rope(const Head& head, const HeadPairs& weight, float eps,
+                                               const float* cos_sin, int head_dim) {
   const int n = head_dim / 2, lane = threadIdx.x % 32;
   HeadPairs p;
+  // Low and high elements; lanes behind the end read the last.
+  typename Head::Raw raw[2 * kMaxPairs];
+  const auto element = [&](int i) { return i % 2 * n + min(i / 2 * 32 + lane, n - 1); };
   float cosine[kMaxPairs], sine[kMaxPairs], squares = 0;
 #pragma unroll
   for (int i = 0; i < kMaxPairs; ++i) {
     const int j = i * 32 + lane;
-    p.low[i] = j < n ? load_float(head + j) : 0;
-    p.high[i] = j < n ? load_float(head + n + j) : 0;
     cosine[i] = j < n ? cos_sin[j] : 0;
     sine[i] = j < n ? cos_sin[n + j] : 0;
+  }
+  fetch(head, element, raw);
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const bool inside = i * 32 + lane < n;
+    p.low[i] = inside ? head.value(raw[2 * i], element(2 * i)) : 0;
+    p.high[i] = inside ? head.value(raw[2 * i + 1], element(2 * i + 1)) : 0;
   }
 #pragma unroll
   for (int i = 0; i < kMaxPairs; ++i) squares += p.low[i] * p.low[i] + p.high[i] * p.high[i];
