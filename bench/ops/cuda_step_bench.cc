@@ -1,5 +1,6 @@
-// cuda_step_bench: one decode step at the shape of Qwen3-VL-2B on a GPU. Finds the cuts of its products with which the whole step is
-// fastest, then times each part as a recorded chain over all layers: microseconds, bytes read, share of the device's read rate.
+// cuda_step_bench [--tune]: one decode step at the shape of Qwen3-VL-2B on a GPU. Times each part, recorded over all layers, then the
+// whole, launch by launch and in one: microseconds, bytes read, share of the device's read rate. --tune first finds the cuts of
+// the products with which the whole step is fastest.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
@@ -95,8 +96,9 @@ class DecodeStep {
       for (const Layer& l : layers_) work(l);
     });
   }
-  double whole() {
+  double whole(bool chained = false) {
     return time([&] {
+      if (chained) ops_.begin_chain();
       for (const Layer& l : layers_) {
         qkv(l);
         attend(l);
@@ -106,6 +108,7 @@ class DecodeStep {
       }
       head();
       sample();
+      if (chained) ops_.finish_chain();
     });
   }
 
@@ -135,8 +138,8 @@ void report(const char* name, double us, double bytes, double rate) {
 
 }  // namespace
 
-int run() {
-  const auto made = make_cuda_backend({});
+int run(bool tunes) {
+  const auto made = make_cuda_backend({.one_launch = true});
   auto& backend = dynamic_cast<CudaBackendBase&>(*made);
   const double rate = backend.measure_read_rate();
   fmt::print("{}, read {:.0f} GB/s\n", backend.description(), rate * 1e-9);
@@ -160,9 +163,11 @@ int run() {
       {"head", {kVocabulary, kHidden}, {}, head}};
   const double all = L * (layer_qkv + layer_o + layer_gate + layer_down + kv) + head;
   // One product after the other gets the cut with which the whole step is fastest.
-  for (const Product& p : products) ops.shapes()[p.shape] = {3, 8, 2};
+  for (const Product& p : products) {
+    if (tunes) ops.shapes()[p.shape] = {3, 8, 2};
+  }
   double best = step.whole();
-  for (int round = 0; round < 2; ++round) {
+  for (int round = 0; tunes && round < 2; ++round) {
     for (const Product& p : products) {
       GemvShape chosen = ops.shapes()[p.shape];
       for (int depth : {2, 3, 4, 5, 6}) {
@@ -178,7 +183,7 @@ int run() {
     }
   }
   for (const Product& p : products) {
-    const GemvShape& s = ops.shapes()[p.shape];
+    const GemvShape s = ops.shape_of(p.shape);
     const double us = p.run ? step.time_layers(p.run) : step.time([&] { step.head(); });
     fmt::print("depth {} blocks {} ", s.depth, s.blocks_per_processor);
     report(p.name, us, p.bytes, rate);
@@ -189,11 +194,12 @@ int run() {
          L * (layer_qkv + layer_o + layer_gate + layer_down), rate);
   report("head, sample", step.time([&] { step.head(), step.sample(); }), head, rate);
   report("whole", step.whole(), all, rate);
+  report("in one launch", step.whole(true), all, rate);
   return 0;
 }
 
 }  // namespace vireo::cuda
 
-int main() {
-  return vireo::cuda::run();
+int main(int argc, char** argv) {
+  return vireo::cuda::run(argc > 1 && std::string_view(argv[1]) == "--tune");
 }

@@ -83,10 +83,10 @@ int loaded_kernels(const CudaDevice& device, int wanted) {
 
 class CudaBackend : public CudaBackendBase {
  public:
-  CudaBackend(const CudaDevice& device, int kernels)
+  CudaBackend(const CudaDevice& device, const CudaOptions& options)
       : device_(device),
         memory_(std::make_shared<DeviceMemory>(device.index)),
-        kernels_(loaded_kernels(device, kernels)),
+        kernels_(loaded_kernels(device, options.kernels)),
         ops_(queue()) {
     sample_memory_ = memory_->take(kGemvRows * (kSampleParts * 2 + 1) * 4);
     SampleScratch& s = ops_.scratch().sample;
@@ -94,6 +94,8 @@ class CudaBackend : public CudaBackendBase {
     s.ids = reinterpret_cast<int32_t*>(s.values + kGemvRows * kSampleParts);
     s.counters = s.ids + kGemvRows * kSampleParts;
     clear(s.counters, kGemvRows * 4);
+    const bool chains = ops_.queue().bulk_copies && attribute(cudaDevAttrCooperativeLaunch, device_.index) != 0;
+    if (options.one_launch && chains) reserve_chain();
   }
 
   std::string name() const override { return "cuda"; }
@@ -318,6 +320,17 @@ class CudaBackend : public CudaBackendBase {
 
   void clear(void* data, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, memory_->stream())); }
 
+  void reserve_chain() {
+    constexpr int64_t kWords = 1 << 16;  // twice what a token of the largest model takes
+    constexpr size_t kBytes = kWords * 8 + kChainCounters * 4;
+    chain_memory_ = memory_->take(kBytes);
+    clear(chain_memory_.get(), kBytes);
+    ChainScratch& s = ops_.scratch().chain;
+    s.words = static_cast<uint64_t*>(chain_memory_.get());
+    s.word_count = kWords;
+    s.counters = reinterpret_cast<int32_t*>(s.words + kWords);
+  }
+
   void reserve_decode(int64_t slots, const AttentionShape& shape) {
     const int64_t partials = attend_decode_partials(slots, shape);
     DecodeScratch& s = ops_.scratch().decode;
@@ -325,6 +338,13 @@ class CudaBackend : public CudaBackendBase {
       partials_memory_ = memory_->take(static_cast<size_t>(partials) * 4);
       s.partials = static_cast<float*>(partials_memory_.get());
       partials_ = partials;
+    }
+    ChainScratch& chain = ops_.scratch().chain;
+    if (const int64_t words = partials / kGemvRows; chain.words && words > chain.partial_count) {
+      chain_partials_memory_ = memory_->take(static_cast<size_t>(words) * 8);
+      chain.partials = static_cast<uint64_t*>(chain_partials_memory_.get());
+      chain.partial_count = words;
+      clear(chain.partials, static_cast<size_t>(words) * 8);
     }
     const int counters = kGemvRows * shape.kv_heads;
     if (counters <= counters_) return;
@@ -399,7 +419,7 @@ class CudaBackend : public CudaBackendBase {
   CudaOps ops_;
   const std::shared_ptr<Placed> placed_ = std::make_shared<Placed>();
   std::unique_ptr<Uploader> uploader_;
-  std::shared_ptr<void> sample_memory_, partials_memory_, counters_memory_;
+  std::shared_ptr<void> sample_memory_, chain_memory_, chain_partials_memory_, partials_memory_, counters_memory_;
   int64_t partials_ = 0;
   int counters_ = 0;
 };
@@ -441,7 +461,7 @@ std::vector<std::string> cuda_notes(Backend& backend) {
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {
   choose_cuda_kernels(options.kernels);
   const CudaDevice device = cuda::find_device(options.device);
-  return std::make_unique<cuda::CudaBackend>(device, options.kernels);
+  return std::make_unique<cuda::CudaBackend>(device, options);
 }
 
 }  // namespace vireo

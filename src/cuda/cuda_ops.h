@@ -5,7 +5,7 @@
 #include <map>
 #include <utility>
 
-#include "cuda/kernels.h"
+#include "cuda/chain.h"
 #include "ops/ops.h"
 
 namespace vireo::cuda {
@@ -14,6 +14,7 @@ namespace vireo::cuda {
 struct Scratch {
   DecodeScratch decode;
   SampleScratch sample;
+  ChainScratch chain;
 };
 
 class CudaOps : public Ops {
@@ -26,6 +27,12 @@ class CudaOps : public Ops {
   using Shapes = std::map<std::pair<int64_t, int64_t>, GemvShape>;
   Shapes& shapes() { return shapes_; }
   const Shapes& shapes() const { return shapes_; }
+  GemvShape shape_of(std::pair<int64_t, int64_t> shape) const;
+
+  // From here to finish_chain, where the device can, ops of one row that may be links of a chain wait for the next op that may not.
+  void begin_chain();
+  void finish_chain();
+  void forget_chain() { chain_.reset(); }
 
   void embed(const Linear& table, const Step& step, Tensor out) override;
   void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) override;
@@ -60,12 +67,18 @@ class CudaOps : public Ops {
  private:
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
-  GemvShape shape_of(const CudaLinear& w) const;
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
+
+  // Where ops that are not links go: behind those that wait.
+  const Queue& now() {
+    if (chain_) chain_->launch();
+    return queue_;
+  }
 
   Queue queue_;
   Scratch scratch_;
   Shapes shapes_;
+  std::unique_ptr<Chain> chain_;
 };
 
 }  // namespace vireo::cuda

@@ -168,9 +168,13 @@ class GraphRunner : public Runner {
     const cudaStream_t stream = backend_.memory().stream();
     cudaGraph_t graph = nullptr;
     CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    CudaOps& ops = backend_.cuda_ops();
     try {
+      ops.begin_chain();
       step();
+      ops.finish_chain();
     } catch (...) {
+      ops.forget_chain();
       cudaStreamEndCapture(stream, &graph);
       if (graph) cudaGraphDestroy(graph);
       throw;

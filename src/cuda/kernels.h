@@ -42,6 +42,14 @@ struct DecodeScratch {
   float* partials = nullptr;
   int32_t* counters = nullptr;
 };
+// Scratch of a chain: zeroed once.
+inline constexpr int kMostLinks = 330;  // of a launch
+inline constexpr int kChainCounters = 2 + 2 * kMostLinks;
+struct ChainScratch {
+  int32_t* counters = nullptr;  // kChainCounters: launches so far, blocks that left this one, what each link has sent
+  uint64_t *words = nullptr, *partials = nullptr;
+  int64_t word_count = 0, partial_count = 0;
+};
 int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape);
 // Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16.
 void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,

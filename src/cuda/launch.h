@@ -38,24 +38,43 @@ class SharedMemory {
   std::atomic<uint64_t> allowed_{0};  // by device
 };
 
+// All kernels ask for the same division between L1 and shared memory: a multiprocessor that has to change it first waits until it is
+// empty, and no kernel could start early.
 template <typename... Parameters, typename... Arguments>
-void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-            Arguments&&... arguments) {
+void launch_with(cudaLaunchAttribute order, const Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                 size_t shared_bytes, Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = queue.stream;
-  // All kernels ask for the same division between L1 and shared memory: a multiprocessor that has to change it first waits until
-  // it is empty, and no kernel could start early.
-  cudaLaunchAttribute attributes[2];
+  cudaLaunchAttribute attributes[2] = {{}, order};
   attributes[0].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
   attributes[0].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   config.attrs = attributes;
-  config.numAttrs = queue.early_start ? 2 : 1;
+  config.numAttrs = order.id == cudaLaunchAttributeIgnore ? 1 : 2;
   CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, Parameters(std::forward<Arguments>(arguments))...));
+}
+
+template <typename... Parameters, typename... Arguments>
+void launch(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+            Arguments&&... arguments) {
+  cudaLaunchAttribute order = {};
+  if (queue.early_start) {
+    order.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    order.val.programmaticStreamSerializationAllowed = 1;
+  }
+  launch_with(order, queue, kernel, grid, block, shared_bytes, std::forward<Arguments>(arguments)...);
+}
+
+// All blocks run at the same time, or the launch fails: they may wait for each other.
+template <typename... Parameters, typename... Arguments>
+void launch_together(const Queue& queue, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                     Arguments&&... arguments) {
+  cudaLaunchAttribute order = {};
+  order.id = cudaLaunchAttributeCooperative;
+  order.val.cooperative = 1;
+  launch_with(order, queue, kernel, grid, block, shared_bytes, std::forward<Arguments>(arguments)...);
 }
 
 }  // namespace vireo::cuda

@@ -18,11 +18,15 @@ CudaOptions& options() {
 // What gtest has left of the command line.
 bool parse(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) != "--kernels=87") {
-      std::fprintf(stderr, "unknown argument '%s'; known are --kernels=87 and those of gtest\n", argv[i]);
+    const std::string_view argument = argv[i];
+    if (argument == "--kernels=87") {
+      options().kernels = 87;
+    } else if (argument == "--one-launch") {
+      options().one_launch = true;
+    } else {
+      std::fprintf(stderr, "unknown argument '%s'; known are --kernels=87, --one-launch and those of gtest\n", argv[i]);
       return false;
     }
-    options().kernels = 87;
   }
   return true;
 }

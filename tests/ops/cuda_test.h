@@ -1,5 +1,5 @@
 // What tests on a CUDA device share. Their program has a main of its own: --kernels=87 runs the compute_87 code, translated for
-// the device by its driver.
+// the device by its driver; --one-launch has recorded steps of one row be one launch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace vireo::testing_cuda {
 
 // Why the driver shows no device; empty where there is one.
 std::string why_no_device();
-// With the kernels that the command line names.
+// As the command line says.
 std::unique_ptr<Backend> make_backend();
 
 // A fixture whose tests are skipped where there is no device.

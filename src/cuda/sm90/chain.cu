@@ -1,0 +1,639 @@
+// Products and attention of one row, one after the other in a single launch (compute capability 9.0). One block per multiprocessor does its
+// share of every link and waits for the others in between. Its copying warps do not wait: weights, keys and values of the
+// links to come are on their way while the others wait, compute or wait again, so that memory never rests.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chain.h"
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "base/check.h"
+#include "cuda/sm90/attend_bulk.cuh"
+#include "cuda/sm90/gemv_bulk.cuh"
+#include "cuda/sm90/mail.cuh"
+
+namespace vireo::cuda {
+namespace {
+
+// Where a tensor's words lie among the launch's, or -1: it is read from memory, or nobody in the launch reads it.
+using Place = int32_t;
+
+// One row times weights. As GemvArguments, but small: a launch's parameters are few.
+struct ProductLink {
+  const bf16* w;
+  const void* x;
+  void* y;
+  const float *norm, *bias;
+  int stride, out, in;
+  float eps;
+  Place from, old, to;
+  int16_t old_link;  // that wrote what is added to
+  Into into;
+  bool y_float, pairs;
+};
+
+struct AttendLink {
+  const float *q_weight, *k_weight;
+  bf16 *k, *v, *out;
+  float q_eps, k_eps;
+  Place from, to;
+};
+
+// What all attention of a step has in common.
+struct AttendStep {
+  const float* cos_sin;
+  const int32_t *sequences, *lengths, *slots, *page_table;
+  int pages, heads, kv_heads;  // pages: of a sequence
+  float scale;                 // times log2(e)
+  int parts;                   // room for parts of one head
+};
+
+struct alignas(16) Link {
+  enum class Kind : int32_t { kProduct, kAttend };
+  Kind kind;
+  int first;  // the block that takes the first tile or part
+  union {
+    ProductLink product;
+    AttendLink attend;
+  };
+};
+static_assert(sizeof(Link) % 16 == 0 && sizeof(Link) <= 16 * 32);
+
+constexpr int kWorthALaunch = 5;
+constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
+constexpr int kGroup = 4;                // tiles that are finished together
+// Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
+constexpr int kInFlight = 3;
+struct Links {
+  AttendStep step;
+  int count;
+  int staged_bytes, stages, in_flight;
+  ChainScratch scratch;
+  Link links[kMostLinks];
+};
+static_assert(sizeof(Links) <= 32764);  // of a kernel's parameters
+
+// Tags tell launches apart for this many; then all words are cleared.
+constexpr uint32_t kLinkBits = 9, kLaunches = 1u << (32 - kLinkBits);
+static_assert(kMostLinks < 1 << kLinkBits);
+
+// A stage holds a piece of 8 rows of weights, or keys and values of two warps.
+template <int kDim>
+constexpr int kStageBytes = std::max(kWeightStageBytes, 2 * WarpTile<kDim>::kBytes);
+constexpr int kPartStages = kPartWarps / 2;
+
+// The words of a launch, as a link sees them.
+struct Mail {
+  int32_t* sent;  // tiles or units of each link that are on their way, behind them parts
+  int expected;   // of the link before
+  Word* words;
+  Word* partials;
+  uint32_t launch_tag;
+  int link;  // this one
+
+  __device__ __forceinline__ uint32_t tag_of(int n) const { return launch_tag + n + 1; }
+  __device__ __forceinline__ uint32_t tag() const { return tag_of(link); }
+  __device__ __forceinline__ uint32_t tag_before() const { return tag_of(link - 1); }
+};
+
+// What others sent is on its way, or there: reading it before would only be in the way.
+__device__ __forceinline__ void wait_until_sent(const int32_t* sent, int expected) {
+  while (load_index(sent) < expected) {
+  }
+}
+__device__ __forceinline__ void say_sent(int32_t* sent, int count) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0)
+    asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(sent), "r"(count) : "memory");
+}
+
+// Sources of words: x by pairs of floats, elements of a head of bf16, parts of a head of float32.
+struct MailPairs : Letters<2> {
+  int columns;
+  __device__ __forceinline__ Raw begin(int c) const { return Letters::begin(min(c, columns / 2 - 1)); }
+  __device__ __forceinline__ float2 value(const Raw& raw, int c) const {
+    return 2 * c < columns ? float2{float_of(raw, 0), float_of(raw, 1)} : float2{0, 0};
+  }
+};
+struct MailHead : Letters<1> {
+  __device__ __forceinline__ Raw begin(int j) const { return Letters::begin(j / 2); }
+  __device__ __forceinline__ float value(const Raw& raw, int j) const {
+    return j % 2 == 0 ? low_bf16(bits_of(raw, 0)) : high_bf16(bits_of(raw, 0));
+  }
+};
+// Output d, by a warp whose lanes have the same head: each reads the scores of one part for all.
+template <int kDim>
+struct MailParts : Letters<1> {
+  int d;
+  struct Batch {
+    Raw raw[kPartBatch + 2];
+    __device__ __forceinline__ float value(int j) const { return float_of(raw[j], 0); }
+    __device__ __forceinline__ float largest(int j) const {
+      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch], 0), j);
+    }
+    __device__ __forceinline__ float total(int j) const {
+      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch + 1], 0), j);
+    }
+  };
+  __device__ __forceinline__ Batch read(int begin, int parts) const {
+    Batch b;
+    const auto word = [&](int i) {
+      const int j = i < kPartBatch ? i : threadIdx.x % kPartBatch;
+      return min(begin + j, parts - 1) * (kDim + 2) + (i < kPartBatch ? d : kDim + i - kPartBatch);
+    };
+    fetch(*this, word, b.raw);
+    return b;
+  }
+};
+
+// Eight bf16.
+__device__ __forceinline__ uint4 words_of(const Letter<2>& low, const Letter<2>& high) {
+  return {bits_of(low, 0), bits_of(low, 1), bits_of(high, 0), bits_of(high, 1)};
+}
+
+// x, what is added to, and the outputs as words.
+struct MailEnds {
+  const ProductLink& link;
+  Mail mail;
+  int before;  // tiles or units that x comes from
+  using Old = Letter<1>;
+
+  template <int kPairs>
+  __device__ __forceinline__ void stage(const GemvArguments& a, const NormWeights<kPairs>& norm, int padded,
+                                        char* staged) const {
+    if (link.from < 0) return stage_rows(a, norm, padded, kUsers, sum_of_users, staged);
+    if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, before);
+    meet();
+    const Letters<2> words = {mail.words + link.from, mail.tag_before()};
+    if (a.norm) {
+      const MailPairs row = {words, a.in};
+      return stage_normed(a, norm, row, padded, kUsers, sum_of_users, reinterpret_cast<uint32_t*>(staged));
+    }
+    constexpr int kBatch = 4;  // of 8 inputs, whose loads are in flight together
+#pragma unroll 1
+    for (int first = threadIdx.x; first < padded / 8; first += kBatch * kUsers) {
+      Letter<2> raw[2 * kBatch];
+      fetch(
+          words, [&](int i) { return 2 * min(first + i / 2 * kUsers, a.in / 8 - 1) + i % 2; }, raw);
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int c = first + i * kUsers;
+        if (c < padded / 8)
+          reinterpret_cast<uint4*>(staged)[c] = c < a.in / 8 ? words_of(raw[2 * i], raw[2 * i + 1]) : uint4{0, 0, 0, 0};
+      }
+    }
+  }
+
+  __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int, int out) const {
+    if (link.old < 0) return {__float_as_uint(static_cast<const float*>(a.y)[out])};
+    return begin_letter<1>(mail.words + link.old + out);
+  }
+  __device__ __forceinline__ float old(Old o, int out) const {
+    while (link.old >= 0 && !has_tag(o, mail.tag_of(link.old_link))) o = begin_letter<1>(mail.words + link.old + out);
+    return float_of(o, 0);
+  }
+
+  __device__ __forceinline__ void finish(const GemvArguments& a, bool mine, int, int out, float v, float up,
+                                         float old) const {
+    const Finished f = finished(a, out, v, up, old);
+    const float next = __shfl_down_sync(kAllLanes, f.value, a.into == Into::kSiluPairs ? 2 : 1);
+    const int tiles = __popc(__ballot_sync(kAllLanes, mine && out % kTileOuts == 0));
+    Word* to = mail.words + link.to;
+    const bool sends = mine && f.counts && link.to >= 0;
+    if (sends && a.y_float) {
+      send_word(to + f.output, f.value, mail.tag());
+    } else if (sends && f.output % 2 == 0) {
+      send_word(to + f.output / 2, pack_bf16(f.value, next), mail.tag());
+    }
+    if (tiles > 0) say_sent(mail.sent + mail.link, tiles);
+    if (mine && f.counts) put(a, 0, f.output, f.value);
+  }
+};
+
+[[maybe_unused]] __device__ __forceinline__ int share_of(int first) {
+  const int mine = static_cast<int>(blockIdx.x) - first;
+  return mine < 0 ? mine + static_cast<int>(gridDim.x) : mine;
+}
+
+// The parts of a step's attention, the same in all layers: item i is part i % parts of KV head i / parts.
+struct Parts {
+  int length, parts, items;
+  const int32_t* pages;
+};
+[[maybe_unused]] __device__ __forceinline__ Parts parts_of(const AttendStep& s) {
+  if (!s.lengths) return {};
+  const int length = load_index(s.lengths), parts = (length + kSplitTokens - 1) / kSplitTokens;
+  const int32_t* pages = s.page_table + int64_t{load_index(s.sequences)} * s.pages;
+  return {length, parts, parts * s.kv_heads, pages};
+}
+
+// Sends for the keys and values of earlier steps, 32 tokens a stage.
+template <int kDim>
+__device__ __forceinline__ void send_tokens(const bf16* k, const bf16* v, const AttendStep& s, const Parts& p,
+                                            int first, Ring<true>& ring) {
+  using T = WarpTile<kDim>;
+  constexpr int kTokens =
+      32 / Ring<true>::kCopyWarps;  // of a copying warp: its first lanes send for keys, the next for values
+  const int lane = threadIdx.x % 32, warp = (threadIdx.x - Ring<true>::kAllUsers) / 32;
+  const int token = warp * kTokens + lane % kTokens, value = lane / kTokens;
+  const bf16* cache = value == 0 ? k : v;
+  const uint64_t policy = read_once();
+#pragma unroll 1
+  for (int item = first; item < p.items; item += gridDim.x) {
+    const int kv_head = item / p.parts, begin = item % p.parts * kSplitTokens;
+#pragma unroll 1
+    for (int i = 0; i < kPartStages; ++i) {
+      const int t = begin + i * 32 + token, count = max(0, min(32, p.length - 1 - begin - i * 32));
+      const bool sends = value < 2 && token < count;
+      const int64_t at =
+          sends ? cache_row(load_index(p.pages + t / kPageTokens), t % kPageTokens, kv_head, s.kv_heads, kDim) : 0;
+      ring.wait_empty();
+      ring.wait_in_flight(ring.most_in_flight);
+      if (warp == 0 && lane == 0) expect_bytes(ring.full(), count * 2 * kDim * 2);
+      const uint32_t row = token / kWarpTokens * T::kBytes + (value * kWarpTokens + token % kWarpTokens) * T::kPitch;
+      if (sends) copy_bulk(ring.address() + row, cache + at, kDim * 2, ring.full(), policy);
+      ring.next();
+    }
+  }
+}
+
+// Brings the norms of a link to L2, ahead of the weights.
+constexpr int kLinksAhead = 4;
+__device__ __forceinline__ void bring_norms(const Link* links, int n, int count, int head_dim) {
+  if (n >= count) return;
+  const Link& link = links[n];
+  if (link.kind == Link::Kind::kProduct) {
+    if (link.product.norm) prefetch_bulk(link.product.norm, link.product.in * 4);
+  } else {
+    prefetch_bulk(link.attend.q_weight, head_dim * 4);
+    prefetch_bulk(link.attend.k_weight, head_dim * 4);
+  }
+}
+
+// What the copying warps do.
+template <int kDim>
+__device__ __forceinline__ void send_links(const Link* links, int count, const AttendStep& step, Ring<true>& ring) {
+  const Parts parts = parts_of(step);
+#pragma unroll 1
+  for (int n = 0; n < count; ++n) {
+    const Link& link = links[n];
+    const int first = share_of(link.first);
+    if (n % gridDim.x == blockIdx.x && threadIdx.x == Ring<true>::kAllUsers)
+      bring_norms(links, n + kLinksAhead, count, kDim);
+    if (link.kind == Link::Kind::kProduct) {
+      const ProductLink& p = link.product;
+      send_weights(p.w, p.stride, p.out, {first, static_cast<int>(gridDim.x), tiles_of(p.out)}, ring);
+    } else {
+      send_tokens<kDim>(link.attend.k, link.attend.v, step, parts, first, ring);
+    }
+  }
+  ring.wait_all_empty();
+}
+
+// Two outputs of a head, one after the other.
+__device__ __forceinline__ void send_outputs(const AttendLink& a, const Mail& mail, int64_t at, float low, float high) {
+  const uint32_t pair = pack_bf16(low, high);
+  *reinterpret_cast<uint32_t*>(a.out + at) = pair;
+  if (a.to >= 0) send_word(mail.words + a.to + at / 2, pair, mail.tag());
+}
+
+// The block's parts of one row's attention, with norm, rotation and append before, by the first team.
+template <int kDim>
+__device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
+                                             const Mail& mail, bf16* queries, Ring<true>& ring) {
+  using T = WarpTile<kDim>;
+  constexpr int kChunks = kDim / 8;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.heads / s.kv_heads;
+  const bool there = first < p.items;
+  if (there && threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
+  if (there) meet();
+  const auto head_at = [&](int head) {
+    return MailHead{{mail.words + a.from + int64_t{head} * (kDim / 2), mail.tag_before()}};
+  };
+#pragma unroll 1
+  for (int item = first; item < p.items; item += gridDim.x) {
+    const int kv_head = item / p.parts, part = item % p.parts;
+    const int tokens = p.length - (part * kSplitTokens + warp * kWarpTokens);  // from the warp's first one on
+    const bool brings = tokens > 0 && tokens <= kWarpTokens;
+    if (warp < group) {
+      const HeadPairs query =
+          norm_rope(head_at(kv_head * group + warp), head_weights(a.q_weight, kDim), a.q_eps, s.cos_sin, kDim);
+      store_head(query, kDim, queries + warp * kDim);
+    }
+    HeadPairs key;
+    uint4 value = {0, 0, 0, 0};
+    int slot = -1;
+    if (brings) {
+      slot = load_index(s.slots);
+      key = norm_rope(head_at(s.heads + kv_head), head_weights(a.k_weight, kDim), a.k_eps, s.cos_sin, kDim);
+      if (lane < kChunks) {
+        Letter<2> raw[2];
+        const Letters<2> from = {head_at(s.heads + s.kv_heads + kv_head).words, mail.tag_before()};
+        fetch(
+            from, [&](int i) { return lane * 2 + i; }, raw);
+        value = words_of(raw[0], raw[1]);
+      }
+    }
+    Ring<true> mine = ring;
+    for (int i = 0; i < warp / 2; ++i) mine.next();
+    mine.wait_full();
+    const uint32_t tile = mine.address() + warp % 2 * T::kBytes;
+    char* keys = static_cast<char*>(__cvta_shared_to_generic(tile));
+    if (brings) {
+      char* to = keys + (tokens - 1) * T::kPitch;
+      store_head(key, kDim, reinterpret_cast<bf16*>(to));
+      if (lane < kChunks) reinterpret_cast<uint4*>(to + kWarpTokens * T::kPitch)[lane] = value;
+      if (slot >= 0) {
+        const int64_t at = cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, s.kv_heads, kDim);
+        store_head(key, kDim, a.k + at);
+        if (lane < kChunks) reinterpret_cast<uint4*>(a.v + at)[lane] = value;
+      }
+    }
+    // Lanes 0 to 15 clear what lies behind the last key, the others values.
+    if (lane % 16 >= tokens) {
+      uint4* to = reinterpret_cast<uint4*>(keys + lane * T::kPitch);
+#pragma unroll 1
+      for (int c = 0; c < kChunks; ++c) to[c] = uint4{0, 0, 0, 0};
+    }
+    meet();
+    uint4 q[kDim / 32];
+    load_queries<kDim>(q, queries, group);
+    attend_warp<kDim>(q, tile, tokens, group, s.scale, reinterpret_cast<float*>(keys) + lane / 4 * T::kPart);
+    meet();
+    const int64_t first_head = int64_t{kv_head} * group;
+    const auto tile_of = [&](int w) {
+      int stage = ring.stage + w / 2;
+      if (stage >= ring.stages) stage -= ring.stages;
+      return static_cast<const char*>(
+          __cvta_shared_to_generic(ring.memory + stage * ring.stage_bytes + w % 2 * T::kBytes));
+    };
+#pragma unroll 1
+    for (int i = threadIdx.x; i < group * kDim; i += kUsers) {
+      const int h = i / kDim, d = i % kDim;
+      const JoinedPart joined = join_warps<kDim>(h, d, tile_of);
+      if (p.parts == 1) {
+        const float v = joined.sum / joined.total, next = __shfl_down_sync(__activemask(), v, 1);
+        if (d % 2 == 0) send_outputs(a, mail, (first_head + h) * kDim + d, v, next);
+        continue;
+      }
+      Word* to = mail.partials + ((first_head + h) * s.parts + part) * T::kPart;
+      send_word(to + d, joined.sum, mail.tag());
+      if (d > 1) continue;
+      send_word(to + kDim + d, d == 0 ? joined.most : joined.total, mail.tag());
+    }
+    say_sent(mail.sent + mail.link + (p.parts == 1 ? 0 : kMostLinks), 1);
+    order_copies();
+    for (int i = 0; i < kPartStages; ++i, ring.next()) ring.release();
+  }
+}
+
+// Parts become outputs, by the second team: 32 of a head by one warp, first where there was no part to attend to.
+template <int kDim>
+__device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
+                                           const Mail& mail, Ring<true>& ring) {
+  constexpr int kUnits = kDim / 32;
+  const int warp = threadIdx.x / 32 % kUserWarps, lane = threadIdx.x % 32, blocks = static_cast<int>(gridDim.x);
+#pragma unroll 1
+  for (int item = first; item < p.items; item += blocks) ring.skip(kPartStages);
+  if (p.parts == 1) return;
+  const int after = (first - p.items) % blocks;
+#pragma unroll 1
+  for (int unit = after < 0 ? after + blocks : after; unit < s.heads * kUnits; unit += blocks) {
+    if (warp != unit % kUserWarps) continue;
+    const int64_t head = unit / kUnits;
+    const int d = unit % kUnits * 32 + lane;
+    if (lane == 0) wait_until_sent(mail.sent + kMostLinks + mail.link, p.items * kUserWarps);
+    __syncwarp();
+    const Word* words = mail.partials + head * s.parts * WarpTile<kDim>::kPart;
+    const float v = add_parts(MailParts<kDim>{{words, mail.tag()}, d}, p.parts);
+    const float next = __shfl_down_sync(kAllLanes, v, 1);
+    if (d % 2 == 0) send_outputs(a, mail, head * kDim + d, v, next);
+    say_sent(mail.sent + mail.link, 1);
+  }
+}
+
+__device__ __forceinline__ GemvArguments arguments_of(const ProductLink& link) {
+  GemvArguments a = {};
+  a.w = link.w;
+  a.stride = link.stride;
+  a.out = link.out;
+  a.in = link.in;
+  a.x = link.x;
+  a.rows = 1;
+  a.norm = link.norm;
+  a.eps = link.eps;
+  a.bias = link.bias;
+  a.y = link.y;
+  a.y_float = link.y_float;
+  a.pairs = link.pairs;
+  a.into = link.into;
+  return a;
+}
+
+template <int kDim>
+__global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __grid_constant__ Links c) {
+#if __CUDA_ARCH__ >= 900
+  extern __shared__ uint4 shared[];
+  __shared__ RingBarriers barriers;
+  __shared__ bool last;
+  // Where a launch's parameters lie is far away: they come here first.
+  Link* links = reinterpret_cast<Link*>(shared);
+  const int link_chunks = c.count * static_cast<int>(sizeof(Link) / 16);
+  for (int i = threadIdx.x; i < link_chunks; i += Ring<true>::kThreads) {
+    shared[i] = reinterpret_cast<const uint4*>(c.links)[i];
+  }
+  char* staged = reinterpret_cast<char*>(shared + link_chunks);
+  const ProductRoom room = {staged, reinterpret_cast<float*>(staged + c.staged_bytes)};
+  const int team = threadIdx.x / kUsers;  // the last one copies
+  Ring<true> ring(barriers, shared_address(room.parts) + Ring<true>::kTeams * parts_bytes(kGroup, 1), kStageBytes<kDim>,
+                  c.stages);
+  if (threadIdx.x == 0) ring.start();
+  __syncthreads();
+  ring.most_in_flight = c.in_flight;
+  if (team == Ring<true>::kTeams) {
+    leave_registers<24>();
+    return send_links<kDim>(links, c.count, c.step, ring);
+  }
+  take_registers<112>();
+
+  const ChainScratch& scratch = c.scratch;
+  const uint32_t launch = load_index(scratch.counters);
+  const Parts parts = parts_of(c.step);
+  Mail mail = {scratch.counters + 2, 0, scratch.words, scratch.partials, launch << kLinkBits, 0};
+#pragma unroll 1
+  for (int n = 0; n < c.count; ++n) {
+    const Link& link = links[n];
+    mail.link = n;
+    const int before = mail.expected;  // of what the link before sends
+    const int first = share_of(link.first);
+    meet_all();  // what was staged for the link before is read
+    if (link.kind == Link::Kind::kAttend) {
+      if (team == 0) {
+        attend_parts<kDim>(link.attend, c.step, parts, first, mail, reinterpret_cast<bf16*>(staged), ring);
+      } else {
+        join_parts<kDim>(link.attend, c.step, parts, first, mail, ring);
+      }
+      mail.expected = parts.parts == 1 ? parts.items * kUserWarps : c.step.heads * (kDim / 32);
+      continue;
+    }
+    const GemvArguments a = arguments_of(link.product);
+    mail.expected = tiles_of(a.out);
+    if (first >= tiles_of(a.out)) continue;
+    const int padded = (link.product.stride + kStep - 1) / kStep * kStep;
+    const int blocks = static_cast<int>(gridDim.x), stages = (link.product.stride + kStageIn - 1) / kStageIn;
+    // The teams take turns. A team that passes over a whole ring of stages could not tell their rounds apart: then one does all.
+    const int end = tiles_of(a.out), teams = ring.stages > stages + c.in_flight ? Ring<true>::kTeams : 1;
+    const Tiles tiles = {team < teams ? first + team * blocks : end, teams * blocks, end, teams > 1 ? stages : 0};
+    multiply_tiles<2, kGroup>(a, tiles, padded, team, room, ring, MailEnds{link.product, mail, before});
+    if (team >= teams) ring.skip((end - first + blocks - 1) / blocks * stages);
+  }
+  // The last block to leave makes the counters what the next launch expects.
+  meet_all();
+  if (team > 0) return;
+  if (threadIdx.x == 0) last = add_in_order(scratch.counters + 1, 1) == static_cast<int>(gridDim.x) - 1;
+  meet();
+  if (!last) return;
+  const bool again = launch + 1 == kLaunches;
+  for (int64_t i = threadIdx.x; again && i < scratch.word_count; i += kUsers) scratch.words[i] = 0;
+  for (int64_t i = threadIdx.x; again && i < scratch.partial_count; i += kUsers) scratch.partials[i] = 0;
+  for (int i = threadIdx.x; i < 2 * kMostLinks; i += kUsers) mail.sent[i] = 0;
+  if (threadIdx.x == 0) {
+    scratch.counters[0] = again ? 0 : launch + 1;
+    scratch.counters[1] = 0;
+  }
+#endif
+}
+
+template <int kDim>
+void run(const Queue& queue, Links& links) {
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(chain_kernel<kDim>), queue.block_shared_bytes);
+  const int before =
+      links.count * static_cast<int>(sizeof(Link)) + links.staged_bytes + Ring<true>::kTeams * parts_bytes(kGroup, 1);
+  links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / kStageBytes<kDim>);
+  CHECK(links.stages >= kPartStages);
+  links.in_flight = std::min(links.stages - 1, kInFlight);
+  launch_together(queue, chain_kernel<kDim>, queue.multiprocessors, Ring<true>::kThreads,
+                  static_cast<size_t>(before + links.stages * kStageBytes<kDim>), links);
+}
+
+}  // namespace
+
+struct Chain::State {
+  struct Written {
+    Place place;
+    int link;
+  };
+  Links links = {};
+  std::vector<std::function<void()>> alone;
+  std::map<const void*, Written> tensors;  // written by links
+  const void* last = nullptr;              // what the last link wrote
+  int64_t words = 0;                       // taken
+  int head_dim = 0;
+  int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
+
+  // The next link, with a place for what it writes; null where there is none.
+  Link* add(const void* out, int64_t out_words, std::function<void()> by_itself) {
+    if (!tensors.count(out)) {
+      if (words + out_words > links.scratch.word_count) return nullptr;
+      tensors[out] = {static_cast<Place>(words), -1};
+      words += (out_words + 1) / 2 * 2;
+    }
+    last = out;
+    alone.push_back(std::move(by_itself));
+    return &links.links[links.count++];
+  }
+};
+
+Chain::Chain(const Queue& queue, ChainScratch scratch) : queue_(queue), state_(std::make_unique<State>()) {
+  state_->links.scratch = scratch;
+}
+Chain::~Chain() = default;
+
+bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+                    std::function<void()> alone) {
+  const bool pairs = w.order == CudaLinear::Order::kPairs;
+  if (x.rows != 1 || w.in % 8 != 0 || out.cols % 2 != 0 || pairs != (into == Into::kSiluPairs)) return false;
+  State& s = *state_;
+  if (s.links.count == kMostLinks || (s.links.count > 0 && s.last != x.data)) launch();
+  // The last of a chain, such as logits, has no reader: it takes no room among the words.
+  const bool has_reader = out.cols <= kMostColumns;
+  const int number = s.links.count;
+  Link* link = s.add(out.data, !has_reader ? 0 : out.dtype == DType::kF32 ? out.cols : out.cols / 2, std::move(alone));
+  if (!link) return false;
+  State::Written& written = s.tensors.at(out.data);
+  const GemvArguments a = gemv_arguments(w, x, norm, into, out);
+  link->kind = Link::Kind::kProduct;
+  link->first = s.next_block;
+  ProductLink& p = link->product;
+  p = {a.w,   a.x,  a.y,       a.norm, a.bias, static_cast<int>(a.stride),
+       a.out, a.in, a.eps,     -1,     -1,     has_reader ? written.place : -1,
+       -1,    into, a.y_float, a.pairs};
+  if (number > 0) p.from = s.tensors.at(x.data).place;
+  if (into == Into::kAdd && written.link >= 0) {
+    p.old = written.place;
+    p.old_link = static_cast<int16_t>(written.link);
+  }
+  written.link = number;
+  s.links.staged_bytes = std::max(s.links.staged_bytes, staged_stride(padded_columns(w)));
+  const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
+  s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
+  if (!has_reader) s.last = nullptr;
+  return true;
+}
+
+bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache, const AttentionShape& shape,
+                   Tensor out, std::function<void()> alone) {
+  State& s = *state_;
+  const int pages = static_cast<int>(step.page_table.cols),
+            parts = (pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
+  const bool follows = s.links.count > 0 && s.links.count < kMostLinks && s.last == qkv.data;
+  const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
+  if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
+  CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);
+  Link* link = s.add(out.data, out.cols / 2, std::move(alone));
+  if (!link) return false;
+  s.head_dim = shape.head_dim;
+  State::Written& written = s.tensors.at(out.data);
+  written.link = s.links.count - 1;
+  link->kind = Link::Kind::kAttend;
+  link->first = s.next_block;
+  link->attend = {norms.q.weight.row<float>(0),
+                  norms.k.weight.row<float>(0),
+                  cache.k.row<bf16>(0),
+                  cache.v.row<bf16>(0),
+                  out.row<bf16>(0),
+                  norms.q.eps,
+                  norms.k.eps,
+                  s.tensors.at(qkv.data).place,
+                  written.place};
+  s.links.step = {norms.cos_sin.row<float>(0),
+                  step.sequences.row<int32_t>(0),
+                  step.lengths.row<int32_t>(0),
+                  step.slots.row<int32_t>(0),
+                  step.page_table.row<int32_t>(0),
+                  pages,
+                  shape.heads,
+                  shape.kv_heads,
+                  shape.scale * kLog2e,
+                  parts};
+  s.links.staged_bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
+  return true;
+}
+
+void Chain::launch() {
+  Links& c = state_->links;
+  if (c.count < kWorthALaunch) {
+    for (const auto& link : state_->alone) link();
+  } else if (state_->head_dim == 64) {
+    run<64>(queue_, c);
+  } else {
+    run<128>(queue_, c);
+  }
+  const ChainScratch scratch = c.scratch;
+  *state_ = {};
+  c.scratch = scratch;
+}
+
+}  // namespace vireo::cuda
