@@ -2,11 +2,14 @@
 #include "base/thread_pool.h"
 
 #include <sched.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <string>
+
+#include "base/check.h"
 
 namespace vireo {
 namespace {
@@ -40,6 +43,23 @@ int cgroup_cpus() {
   return granted > 0 ? std::max(1, static_cast<int>(std::floor(granted + 0.5))) : kNoLimit;
 }
 
+// While it lives, this thread takes no signals but those of its own faults; threads that it makes begin the same way.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP}) sigdelset(&all, fault);
+    CHECK(pthread_sigmask(SIG_SETMASK, &all, &before_) == 0);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 int usable_cpus() {
@@ -52,6 +72,7 @@ int usable_cpus() {
 
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = usable_cpus();
+  const NoSignals inherited_by_workers;
   for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { worker(t); });
 }
 

@@ -18,7 +18,8 @@ int usable_cpus();
 
 class ThreadPool {
  public:
-  // `threads` counts the caller, which works too; 0 takes usable_cpus().
+  // `threads` counts the caller, which works too; 0 takes usable_cpus(). The others take no signals, which are the program's: its
+  // handlers (a line editor's, for one) may not bear to run beside its own threads.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

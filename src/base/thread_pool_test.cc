@@ -2,6 +2,8 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -61,6 +63,26 @@ TEST(ThreadPool, LateWorkersNeverTakeItemsOfAnotherJob) {
     pool.run(items, [&](int64_t i, int) { hits[static_cast<size_t>(i)]++; });
     for (size_t i = 0; i < hits.size(); ++i) ASSERT_EQ(hits[i].load(), static_cast<int64_t>(i) < items ? 1 : 0);
   }
+}
+
+std::atomic<int> signals_taken;
+
+TEST(ThreadPool, WorkersTakeNoSignals) {
+  ThreadPool pool(3);
+  struct sigaction count = {}, before = {};
+  count.sa_handler = [](int) { ++signals_taken; };
+  ASSERT_EQ(sigaction(SIGUSR1, &count, &before), 0);
+  sigset_t usr1, mask;
+  sigemptyset(&usr1);
+  sigaddset(&usr1, SIGUSR1);
+  ASSERT_EQ(pthread_sigmask(SIG_BLOCK, &usr1, &mask), 0);
+  // This thread does not take it for now, so that it would be for a worker.
+  ASSERT_EQ(kill(getpid(), SIGUSR1), 0);
+  pool.run(100, [](int64_t, int) { std::this_thread::sleep_for(std::chrono::microseconds(100)); });
+  EXPECT_EQ(signals_taken.load(), 0);
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, &mask, nullptr), 0);
+  EXPECT_EQ(signals_taken.load(), 1);
+  sigaction(SIGUSR1, &before, nullptr);
 }
 
 TEST(ThreadPool, UsableCpusIsPositive) {
