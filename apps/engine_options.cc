@@ -31,7 +31,12 @@ void add_engine_options(CLI::App& command, Options& o) {
                   "default, or reference: alpha dropped and 16-bit grey saturated as the reference does")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--weight-mode", o.weight_mode, "bf16")->capture_default_str()->group(group);
+  command
+      .add_option(
+          "--weight-mode", o.weight_mode,
+          "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8, int4 (the last four on a CPU)")
+      ->capture_default_str()
+      ->group(group);
   command.add_option("--kv-mode", o.kv_mode, "bf16")->capture_default_str()->group(group);
   command
       .add_option_function<std::vector<std::string>>(
@@ -43,7 +48,7 @@ void add_engine_options(CLI::App& command, Options& o) {
               o.wq_overrides[v.substr(0, equals)] = v.substr(equals + 1);
             }
           },
-          "tier of one projection, e.g. lm_head=bf16 or L0.gate_up=bf16")
+          "tier of one projection, e.g. lm_head=w8 or L0.gate_up=bf16")
       ->type_name("PROJ=TIER")
       ->group(group);
   command

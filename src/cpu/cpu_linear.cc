@@ -26,6 +26,17 @@ CpuOps::Inputs CpuOps::inputs(Tensor x) {
   return {memory, stride, x.rows};
 }
 
+CpuOps::Inputs CpuOps::tier_inputs(Tensor x) {
+  if (x.cols % kTierGroup == 0) return {static_cast<const char*>(x.data), x.stride, x.rows};
+  const int64_t stride = (x.cols + kTierGroup - 1) / kTierGroup * kTierGroup;
+  float* rows = reinterpret_cast<float*>(grown(input_memory_, x.rows * stride * int64_t{sizeof(float)}));
+  for (int64_t r = 0; r < x.rows; ++r) {
+    std::copy_n(x.row<float>(r), x.cols, rows + r * stride);
+    std::fill_n(rows + r * stride + x.cols, stride - x.cols, 0.0f);
+  }
+  return {reinterpret_cast<const char*>(rows), stride, x.rows};
+}
+
 // Panels [panel, panel + count) of the tile's rows to their outputs.
 void CpuOps::finish(const float* tile, int64_t rows, int64_t row, const PackedLinear& w, int64_t panel, int64_t count,
                     Into into, Tensor out) const {
@@ -49,7 +60,8 @@ void CpuOps::finish(const float* tile, int64_t rows, int64_t row, const PackedLi
 // Calls done(tile, rows, first row, first panel, panels) for every tile of x W^T.
 template <typename Done>
 void CpuOps::for_tiles(const PackedLinear& w, Tensor x, Done done) {
-  const Inputs in = inputs(x);
+  const bool quantized = decodes_ && w.tier.data;
+  const Inputs in = quantized ? tier_inputs(x) : inputs(x);
   const int64_t row_items = (x.rows + kItemRows - 1) / kItemRows, all = panels_of(w.out);
   pool_.run((all + kGroupPanels - 1) / kGroupPanels * row_items, [&](int64_t item, int) {
     const int64_t panel = item / row_items * kGroupPanels, row = item % row_items * kItemRows;
@@ -57,7 +69,12 @@ void CpuOps::for_tiles(const PackedLinear& w, Tensor x, Done done) {
     alignas(64) float tile[kTileRows * kGroupOuts];
     for (int64_t r = row; r < end; r += kTileRows) {
       const int64_t rows = std::min(kTileRows, end - r);
-      k_.product(input_row(in, r), in.stride, rows, w.panel(0, panel), count, w.pairs(), tile, kGroupOuts);
+      if (quantized) {
+        const float* from = reinterpret_cast<const float*>(in.data) + r * in.stride;
+        k_.tier_product(w.tier, from, in.stride, rows, panel, count, tile, kGroupOuts);
+      } else {
+        k_.product(input_row(in, r), in.stride, rows, w.panel(0, panel), count, w.pairs(), tile, kGroupOuts);
+      }
       done(tile, rows, r, panel, count);
     }
   });

@@ -33,6 +33,7 @@ class CpuOps : public Ops {
  public:
   CpuOps(const Kernels& kernels, ThreadPool& pool) : k_(kernels), pool_(pool) {}
 
+  void begin_step(bool decode) override { decodes_ = decode; }
   void embed(const Linear& table, const Step& step, Tensor out) override;
   void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) override;
   void linear(const Linear& w, Tensor x, Tensor out) override;
@@ -77,6 +78,8 @@ class CpuOps : public Ops {
   struct QueryBlock;
 
   Inputs inputs(Tensor x);
+  // Rows of floats, with zeros up to whole groups of a tier.
+  Inputs tier_inputs(Tensor x);
   const void* input_row(const Inputs& in, int64_t row) const { return in.data + row * in.stride * k_.input_bytes; }
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   template <typename Done>
@@ -103,6 +106,7 @@ class CpuOps : public Ops {
 
   const Kernels& k_;
   ThreadPool& pool_;
+  bool decodes_ = false;
   std::vector<char> input_memory_;
   std::vector<bf16> span_memory_;
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "cpu/tier_panels.h"
 
 namespace vireo::cpu {
 
@@ -44,6 +45,10 @@ struct Kernels {
                   int64_t pairs, float* y, int64_t y_stride);
   // Up to 16 rows of a bf16 matrix, `stride` apart, as one panel.
   void (*pack_panel)(const bf16* rows, int64_t stride, int64_t outs, int64_t k, bf16* panel);
+
+  // As product, over panels [first, first + count) of quantised weights, for float rows of 16 * panels.groups values; `x_stride` apart.
+  void (*tier_product)(const TierPanels& panels, const float* x, int64_t x_stride, int64_t rows, int64_t first,
+                       int64_t count, float* y, int64_t y_stride);
 
   // scores[0, count) * scale become weights relative to the running maximum, in input form with zeros up to 64; returns the
   // factor for what was summed before.

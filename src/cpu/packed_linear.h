@@ -32,9 +32,10 @@ class PackedLinear : public HostLinear {
 
   const Order order;
   const bf16* panels = nullptr;  // in HugeMemory
+  TierPanels tier;               // beside them, for decode steps
 };
 
-// Packs every group; the panels follow the projection's role.
+// Packs every group; the panels follow the projection's role, and a single group its tier too.
 std::unique_ptr<PackedLinear> pack(const HostLinear& linear, const Role& role, const Kernels& kernels, ThreadPool& pool,
                                    HugeMemory& memory);
 

@@ -73,6 +73,32 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
   return plan;
 }
 
+// The copies of projections in a tier, beside those in BF16: their bytes. Refuses what the backend has not.
+uint64_t tier_bytes_of(const ModelConfig& config, const TierPlan& tiers, const Backend& backend,
+                       std::vector<std::string>& notes) {
+  const TextConfig& c = config.text;
+  double bits = 0;
+  const auto count = [&](int layer, const char* projection, int64_t out, int64_t in) {
+    const Tier tier = tiers.of(layer, projection);
+    if (tier == Tier::kBf16) return;
+    if (!backend.has_tier(tier)) {
+      throw Error(ErrorKind::kUsage, fmt::format("{} in {}: weights on {} are bf16 so far: use --device cpu, or bf16",
+                                                 projection, tier_name(tier), backend.name()));
+    }
+    bits += tier_bits(tier) * static_cast<double>(out) * static_cast<double>(tier_groups(in) * kTierGroup);
+  };
+  for (int layer = 0; layer < c.num_layers; ++layer) {
+    count(layer, "qkv_proj", c.q_size() + 2 * c.kv_size(), c.hidden_size);
+    count(layer, "o_proj", c.hidden_size, c.q_size());
+    if (c.num_experts > 0) continue;
+    count(layer, "gate_up", 2 * c.intermediate_size, c.hidden_size);
+    count(layer, "mlp_down", c.hidden_size, c.intermediate_size);
+  }
+  count(-1, "lm_head", c.vocab_size, c.hidden_size);
+  if (bits > 0 && c.num_experts > 0) notes.push_back("experts stay bf16");
+  return static_cast<uint64_t>(bits / 8);
+}
+
 Forward forward_of(Decoder& decoder) {
   return [&decoder](const Step& step) { return decoder.forward(step); };
 }
@@ -118,14 +144,16 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   check_max_seq(options.max_seq, config.text.max_position_embeddings);
   std::vector<std::string> notes;
   backend = make_backend(options, notes);
+  const TierPlan tiers = tier_plan(options);
   step_shape = {.max_rows = prefill_rows(options, *backend),
                 .sequences = 1,
                 .pages = (options.max_seq + kPageTokens - 1) / kPageTokens};
   info = plan_of(options, files, *backend, step_shape.max_rows);
   info.notes = notes;
+  info.weight_bytes += tier_bytes_of(config, tiers, *backend, info.notes);
   check_memory(info);
   if (on_plan) on_plan(info);
-  weights = load_weights(files.checkpoint, config, *backend, progress);
+  weights = load_weights(files.checkpoint, config, *backend, progress, tiers);
   tower = std::make_unique<VisionTower>(config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
   decoder = std::make_unique<Decoder>(
       config, weights.decoder, *backend,

@@ -13,7 +13,6 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const Names kTiers = {"bf16", "w8", "w4", "int8", "int4", "nvfp4"};
 const Names kProjections = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
 
 [[noreturn]] void refuse(const std::string& sentence) {
@@ -24,12 +23,19 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Only bf16 is built; the other known names are told apart from typing errors.
-void check_tier(const std::string& option, const std::string& value, const Names& known) {
-  if (value == "bf16") return;
-  if (contains(known, value)) refuse(fmt::format("{} {} is not built yet: use bf16", option, value));
-  refuse(fmt::format("{} {} is unknown: use bf16 (known but not built yet: {})", option, value,
-                     fmt::join(known.begin() + 1, known.end(), ", ")));
+// What is built, and what is only known: told apart from typing errors.
+struct Values {
+  Names built, known;
+};
+const Values kTiers = {{"bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
+const Values kKvModes = {{"bf16"}, {"int8"}};
+
+void check_value(const std::string& option, const std::string& value, const Values& values) {
+  if (contains(values.built, value)) return;
+  const std::string use = fmt::format("use {}", fmt::join(values.built, ", "));
+  if (contains(values.known, value)) refuse(fmt::format("{} {} is not built yet: {}", option, value, use));
+  refuse(fmt::format("{} {} is unknown: {} (known but not built yet: {})", option, value, use,
+                     fmt::join(values.known, ", ")));
 }
 
 void check_override(const std::string& key, const std::string& tier) {
@@ -49,7 +55,7 @@ void check_override(const std::string& key, const std::string& tier) {
     refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection,
                        fmt::join(kProjections, ", ")));
   }
-  check_tier("--wq " + key, tier, kTiers);
+  check_value("--wq " + key, tier, kTiers);
 }
 
 }  // namespace
@@ -62,6 +68,12 @@ std::optional<int64_t> parse_max_pixels(const std::string& value) {
     refuse(fmt::format("--max-pixels {} is not a pixel count: use auto, none or a number such as 1000000", value));
   }
   return pixels;
+}
+
+TierPlan tier_plan(const Options& o) {
+  std::map<std::string, Tier> overrides;
+  for (const auto& [key, tier] : o.wq_overrides) overrides[key] = find_tier(tier).value();
+  return {find_tier(o.weight_mode).value(), overrides};
 }
 
 void validate_layers(const Options& o, int64_t layers) {
@@ -95,8 +107,8 @@ void validate(const Options& o) {
   if (o.pixels != "default" && o.pixels != "reference") {
     refuse(fmt::format("--pixels {} is unknown: use default or reference", o.pixels));
   }
-  check_tier("--weight-mode", o.weight_mode, kTiers);
-  check_tier("--kv-mode", o.kv_mode, {"bf16", "int8"});
+  check_value("--weight-mode", o.weight_mode, kTiers);
+  check_value("--kv-mode", o.kv_mode, kKvModes);
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
   if (o.threads < 0 || o.threads > 1024)
     refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));

@@ -66,13 +66,14 @@ TEST(Options, KernelsNameTheAllowedSet) {
 }
 
 TEST(Options, TiersThatAreKnownAndTiersThatAreNotAreToldApart) {
-  for (const std::string tier : {"w8", "w4", "int8", "int4", "nvfp4"})
-    EXPECT_EQ(refusal([&](Options& o) { o.weight_mode = tier; }),
-              "kUsage: --weight-mode " + tier + " is not built yet: use bf16");
+  for (const std::string tier : {"bf16", "w8", "w4", "int8", "int4"})
+    EXPECT_EQ(refusal([&](Options& o) { o.weight_mode = tier; }), "");
+  EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "nvfp4"; }),
+            "kUsage: --weight-mode nvfp4 is not built yet: use bf16, w8, w4, int8, int4");
   EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "fp4"; }),
-            "kUsage: --weight-mode fp4 is unknown: use bf16 (known but not built yet: w8, w4, int8, int4, nvfp4)");
+            "kUsage: --weight-mode fp4 is unknown: use bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
   EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "BF16"; }),
-            "kUsage: --weight-mode BF16 is unknown: use bf16 (known but not built yet: w8, w4, int8, int4, nvfp4)");
+            "kUsage: --weight-mode BF16 is unknown: use bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
   EXPECT_EQ(refusal([](Options& o) { o.kv_mode = "int8"; }), "kUsage: --kv-mode int8 is not built yet: use bf16");
   EXPECT_EQ(refusal([](Options& o) { o.kv_mode = "w8"; }),
             "kUsage: --kv-mode w8 is unknown: use bf16 (known but not built yet: int8)");
@@ -135,9 +136,11 @@ TEST(Options, LayersBeyondTheLastAreRefused) {
 }
 
 TEST(Options, TiersOfOverridesAreCheckedLikeTheGlobalOne) {
-  EXPECT_EQ(refused_override("lm_head", "w8"), "kUsage: --wq lm_head w8 is not built yet: use bf16");
+  EXPECT_EQ(refused_override("lm_head", "w8"), "");
+  EXPECT_EQ(refused_override("lm_head", "nvfp4"),
+            "kUsage: --wq lm_head nvfp4 is not built yet: use bf16, w8, w4, int8, int4");
   EXPECT_EQ(refused_override("L3.gate_up", "fp7"),
-            "kUsage: --wq L3.gate_up fp7 is unknown: use bf16 (known but not built yet: w8, w4, int8, int4, nvfp4)");
+            "kUsage: --wq L3.gate_up fp7 is unknown: use bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
 }
 
 }  // namespace

@@ -11,8 +11,9 @@ namespace {
 // Places tensors by name below a prefix.
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, ModelWeights& weights)
-      : checkpoint_(checkpoint), backend_(backend), progress_(progress), weights_(weights) {}
+  Loader(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, const TierPlan& tiers,
+         ModelWeights& weights)
+      : checkpoint_(checkpoint), backend_(backend), progress_(progress), tiers_(tiers), weights_(weights) {}
 
   const HostTensor& get(const std::string& name, const std::vector<int64_t>& shape) {
     const HostTensor& t = checkpoint_.get(name, shape);
@@ -31,14 +32,14 @@ class Loader {
   LinearPtr linear(const std::string& prefix, int64_t out, int64_t in, bool with_bias, const Role& role) {
     std::vector<HostTensor> biases;
     if (with_bias) biases.push_back(get(prefix + ".bias", {out}));
-    return backend_.place({get(prefix + ".weight", {out, in})}, biases, role);
+    return backend_.place({get(prefix + ".weight", {out, in})}, biases, in_tier(role));
   }
 
   LinearPtr stacked(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in, const Role& role) {
     std::vector<HostTensor> tensors;
     tensors.reserve(parts.size());
     for (const auto& [name, out] : parts) tensors.push_back(get(name + ".weight", {out, in}));
-    return backend_.place(tensors, {}, role);
+    return backend_.place(tensors, {}, in_tier(role));
   }
 
   Tensor table(const std::string& name, int64_t rows, int64_t cols) {
@@ -57,6 +58,11 @@ class Loader {
   }
 
  private:
+  Role in_tier(Role role) const {
+    role.tier = tiers_.of(role.layer, role.projection);
+    return role;
+  }
+
   Tensor vector(const std::string& name, int64_t size) {
     weights_.memory.push_back(backend_.place_vector(get(name, {size})));
     return weights_.memory.back().view;
@@ -65,6 +71,7 @@ class Loader {
   const Checkpoint& checkpoint_;
   Backend& backend_;
   const LoadProgress& progress_;
+  const TierPlan& tiers_;
   ModelWeights& weights_;
   uint64_t done_ = 0;
 };
@@ -215,9 +222,9 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
 }  // namespace
 
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                          const LoadProgress& progress) {
+                          const LoadProgress& progress, const TierPlan& tiers) {
   ModelWeights weights;
-  Loader load(checkpoint, backend, progress, weights);
+  Loader load(checkpoint, backend, progress, tiers, weights);
   weights.vision = load_vision(load, config.vision);
   weights.decoder = load_decoder(load, config);
   return weights;

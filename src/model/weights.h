@@ -57,8 +57,8 @@ struct ModelWeights {
 // Called with the bytes placed so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
-// The checkpoint must outlive the weights. Throws Error naming the tensor, the file and both values.
+// The checkpoint must outlive the weights; the backend has the plan's tiers. Throws Error naming the tensor, the file and both values.
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                          const LoadProgress& progress = {});
+                          const LoadProgress& progress = {}, const TierPlan& tiers = {});
 
 }  // namespace vireo

@@ -59,6 +59,8 @@ class Backend {
   // K and V of one slot as float32 [kv_heads * head_dim] each, for tests and tools.
   virtual void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) = 0;
 
+  // Whether place() takes this tier. Experts stay BF16.
+  virtual bool has_tier(Tier tier) const { return tier == Tier::kBf16; }
   // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty.
   // The tensors must outlive the Linear: a backend may read them in place.
   virtual std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,

@@ -14,13 +14,16 @@ class EagerRunner : public Runner {
 
   void extend(const HostStep& rows) override {
     backend_.plan(rows, extend_);
+    backend_.ops().begin_step(false);
     walk(extend_.step);
   }
 
   void seat(const HostStep& rows) override { backend_.plan(rows, decode_); }
 
   void decode() override {
+    backend_.ops().begin_step(true);
     walk(decode_.step);
+    backend_.ops().begin_step(false);
     backend_.ops().advance(decode_.step);
   }
 

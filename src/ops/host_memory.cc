@@ -82,6 +82,23 @@ WeightMatrix weight_matrix(const HostTensor& t, ExpertLayout layout) {
   return {data, t.shape[1], t.shape[0], 1, t.shape[1]};
 }
 
+WeightRow weight_row(const std::vector<WeightMatrix>& parts, int64_t out) {
+  for (const WeightMatrix& m : parts) {
+    if (out < m.out) return {&m, m.data + out * m.out_stride};
+    out -= m.out;
+  }
+  CHECK(false);
+  return {};
+}
+
+void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows) {
+  for (int64_t o = 0; o < count; ++o) {
+    const WeightRow row = weight_row(parts, first + o);
+    const int64_t in = row.matrix->in;
+    for (int64_t i = 0; i < in; ++i) rows[o * in + i] = row.data[i * row.matrix->in_stride];
+  }
+}
+
 HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
                        std::vector<float> bias_values)
     : Linear(in_features, out_features, static_cast<int64_t>(matrices.size())),

@@ -41,6 +41,15 @@ class HostLinear : public Linear {
   const std::vector<float> bias;
 };
 
+// Row `out` of a group, and the matrix that it is of.
+struct WeightRow {
+  const WeightMatrix* matrix = nullptr;
+  const bf16* data = nullptr;  // element i at data[i * matrix->in_stride]
+};
+WeightRow weight_row(const std::vector<WeightMatrix>& parts, int64_t out);
+// Rows [first, first + count) of a group, one after the other, as they are in the checkpoint.
+void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows);
+
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
                                              const std::vector<HostTensor>& biases);
 std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout);

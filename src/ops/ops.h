@@ -14,6 +14,9 @@ class Ops {
  public:
   virtual ~Ops() = default;
 
+  // Before the ops of a step: those of a decode step read weights in their tier, all others in BF16. At first it is not one.
+  virtual void begin_step(bool /*decode*/) {}
+
   // --- primitives ---
   // out[r] = row ids[r] of the table.
   virtual void embed(const Linear& table, const Step& step, Tensor out) = 0;

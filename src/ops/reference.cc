@@ -25,6 +25,14 @@ double dot(const WeightMatrix& m, int64_t o, const float* x) {
 }
 
 // y[o] = W x + b of one group.
+// With the values that its rows have in a tier, [out][in], for decode steps; empty: they are BF16.
+class ReferenceLinear : public HostLinear {
+ public:
+  using HostLinear::HostLinear;
+  explicit ReferenceLinear(const HostLinear& rows) : HostLinear(rows) {}
+  std::vector<float> tier_rows;
+};
+
 void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   int64_t first = 0;
   for (const WeightMatrix& m : w.parts[static_cast<size_t>(group)]) {
@@ -33,6 +41,14 @@ void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
       y[first + o] = static_cast<float>(dot(m, o, x) + b);
     }
     first += m.out;
+  }
+}
+
+void multiply_tier(const HostLinear& w, const std::vector<float>& rows, const float* x, float* y) {
+  for (int64_t o = 0; o < w.out; ++o) {
+    double sum = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(o)];
+    for (int64_t i = 0; i < w.in; ++i) sum += double{rows[static_cast<size_t>(o * w.in + i)]} * x[i];
+    y[o] = static_cast<float>(sum);
   }
 }
 
@@ -80,8 +96,17 @@ class ReferenceOps : public Ops {
     }
   }
 
+  void begin_step(bool decode) override { decodes_ = decode; }
+
   void linear(const Linear& w, Tensor x, Tensor out) override {
-    for (int64_t r = 0; r < x.rows; ++r) multiply(host(w), 0, x.row<float>(r), out.row<float>(r));
+    const std::vector<float>& rows = static_cast<const ReferenceLinear&>(w).tier_rows;
+    for (int64_t r = 0; r < x.rows; ++r) {
+      if (decodes_ && !rows.empty()) {
+        multiply_tier(host(w), rows, x.row<float>(r), out.row<float>(r));
+      } else {
+        multiply(host(w), 0, x.row<float>(r), out.row<float>(r));
+      }
+    }
   }
 
   void rms_norm(Tensor x, const Norm& norm, Tensor out) override {
@@ -284,6 +309,9 @@ class ReferenceOps : public Ops {
       for (size_t c = 0; c < sum.size(); ++c) inout.row<float>(r)[c] += static_cast<float>(sum[c]);
     }
   }
+
+ private:
+  bool decodes_ = false;
 };
 
 class ReferenceBackend : public HostBackend {
@@ -308,9 +336,18 @@ class ReferenceBackend : public HostBackend {
   }
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
-                                const Role&) override {
-    return make_host_linear(parts, biases);
+                                const Role& role) override {
+    auto w = std::make_unique<ReferenceLinear>(*make_host_linear(parts, biases));
+    if (role.tier == Tier::kBf16) return w;
+    std::vector<bf16> row(static_cast<size_t>(w->in));
+    w->tier_rows.resize(static_cast<size_t>(w->out * w->in));
+    for (int64_t o = 0; o < w->out; ++o) {
+      gather_rows(w->parts[0], o, 1, row.data());
+      round_to_tier(role.tier, row.data(), w->in, &w->tier_rows[static_cast<size_t>(o * w->in)]);
+    }
+    return w;
   }
+  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
                                         const Role&) override {
     return make_host_experts(experts, layout);

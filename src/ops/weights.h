@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/tensor.h"
+#include "ops/tier.h"
 
 namespace vireo {
 
@@ -20,10 +21,11 @@ class Linear {
   const int64_t groups;
 };
 
-// Which projection of which layer a weight is; decides its format where formats are chosen per projection.
+// Which projection of which layer a weight is, and the tier in which decode steps read it; prefill always reads BF16.
 struct Role {
   int layer = -1;  // -1: not of a decoder layer
   std::string projection;
+  Tier tier = Tier::kBf16;
 };
 
 // How the matrix of one expert lies in the checkpoint.

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <random>
 #include <set>
@@ -116,6 +117,97 @@ TEST(CpuLinear, SameBitsPerRowFrom1To8Rows) {
     }
   }
 }
+
+// --- weight tiers ---
+
+struct TierParam {
+  std::string isa;
+  Tier tier;
+};
+
+void PrintTo(const TierParam& p, std::ostream* out) {
+  *out << p.isa << ' ' << tier_name(p.tier);
+}
+
+std::vector<TierParam> tier_params() {
+  std::vector<TierParam> out;
+  for (const cpu::Kernels* k : cpu::usable_kernels()) {
+    for (Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4}) out.push_back({k->name, tier});
+  }
+  return out;
+}
+
+class CpuTiers : public testing::TestWithParam<TierParam> {
+ protected:
+  struct Shape {
+    int64_t rows, out, in;
+    std::string projection;
+  };
+
+  std::unique_ptr<Backend> cpu(int threads) const {
+    return make_cpu_backend({.threads = threads, .isa = GetParam().isa});
+  }
+
+  // Rows times a matrix in the tier, as a decode step does it; outputs are poisoned before.
+  static std::vector<float> decode(Backend& backend, const Shape& s, Tier tier, uint32_t seed, bool decodes = true) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<bf16> weights(static_cast<size_t>(s.out * s.in));
+    for (bf16& w : weights) w = to_bf16(normal(random));
+    weights[0] = to_bf16(40.0f);  // an outlier
+    const auto w = backend.place({{"w", DType::kBF16, {s.out, s.in}, weights.data()}}, {}, {0, s.projection, tier});
+    const OwnedTensor x = backend.allocate(s.rows, s.in, DType::kF32), y = backend.allocate(s.rows, s.out, DType::kF32);
+    for (int64_t i = 0; i < x.view.size(); ++i) x.view.row<float>(0)[i] = normal(random);
+    std::fill_n(y.view.row<float>(0), y.view.size(), NAN);
+    backend.ops().begin_step(decodes);
+    backend.ops().linear(*w, x.view, y.view);
+    backend.ops().begin_step(false);
+    return {y.view.row<float>(0), y.view.row<float>(0) + y.view.size()};
+  }
+
+  const std::vector<Shape> shapes_ = {{1, 96, 128, "o_proj"},  {1, 33, 1, "o_proj"},      {3, 33, 15, "mlp_down"},
+                                      {2, 1, 16, "o_proj"},    {5, 65, 17, "qkv_proj"},   {8, 257, 72, "lm_head"},
+                                      {7, 31, 214, "o_proj"},  {1, 128, 2048, "gate_up"}, {4, 64, 6144, "mlp_down"},
+                                      {6, 96, 1000, "gate_up"}};
+};
+
+TEST_P(CpuTiers, MatchTheReference) {
+  const uint32_t seed = std::random_device{}();
+  const auto reference = make_reference_backend();
+  const auto backend = cpu(2);
+  for (const Shape& s : shapes_) {
+    const auto want = decode(*reference, s, GetParam().tier, seed), got = decode(*backend, s, GetParam().tier, seed);
+    EXPECT_LE(relative_error(got, want), 3e-6) << s.rows << " x " << s.out << " x " << s.in << ", seed " << seed;
+  }
+}
+
+TEST_P(CpuTiers, SameBitsForAnyNumberOfThreadsAndRows) {
+  const auto one = cpu(1), three = cpu(3);
+  for (const Shape& s : shapes_) {
+    const auto want = decode(*one, s, GetParam().tier, 3);
+    EXPECT_EQ(decode(*three, s, GetParam().tier, 3), want) << "threads";
+    // The weights come first from the random numbers, so that fewer rows are the same rows.
+    for (int64_t rows = 1; rows < s.rows; ++rows) {
+      Shape fewer = s;
+      fewer.rows = rows;
+      const std::vector<float> head(want.begin(), want.begin() + rows * s.out);
+      EXPECT_EQ(decode(*one, fewer, GetParam().tier, 3), head) << rows << " of " << s.rows << " rows";
+    }
+  }
+}
+
+TEST_P(CpuTiers, PrefillReadsBf16) {
+  const auto backend = cpu(2);
+  for (const Shape& s : shapes_) {
+    const auto plain = decode(*backend, s, Tier::kBf16, 5);
+    EXPECT_EQ(decode(*backend, s, GetParam().tier, 5, false), plain);
+    EXPECT_EQ(decode(*backend, s, Tier::kBf16, 5, false), plain);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, CpuTiers, testing::ValuesIn(tier_params()), [](const auto& info) {
+  return info.param.isa + "_" + std::string(tier_name(info.param.tier));
+});
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr bool kSanitized = true;

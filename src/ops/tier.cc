@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/tier.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <set>
+
+#include "base/check.h"
+
+namespace vireo {
+namespace {
+
+constexpr float kE4m3Most = 448, kE2m1Most = 6;
+constexpr float kE2m1[8] = {0, .5f, 1, 1.5f, 2, 3, 4, 6};
+
+// The magnitude that the largest weight of a group gets.
+float most_of(Tier tier) {
+  switch (tier) {
+    case Tier::kW8:
+      return kE4m3Most;
+    case Tier::kW4:
+      return kE2m1Most;
+    case Tier::kInt8:
+      return 127;
+    case Tier::kInt4:
+      return 7;
+    default:
+      break;
+  }
+  CHECK(false);
+  return 0;
+}
+
+uint8_t to_integer(float value, float most) {
+  const float rounded = std::nearbyint(std::clamp(value, -most, most));
+  return static_cast<uint8_t>(static_cast<int8_t>(rounded));
+}
+
+uint8_t to_code(Tier tier, float value) {
+  if (!std::isfinite(value)) return 0;
+  switch (tier) {
+    case Tier::kW8:
+      return to_e4m3(value);
+    case Tier::kW4:
+      return to_e2m1(value);
+    case Tier::kInt8:
+      return to_integer(value, 127);
+    default:
+      return to_integer(value, 7) & 15;
+  }
+}
+
+float from_code(Tier tier, uint8_t code) {
+  switch (tier) {
+    case Tier::kW8:
+      return from_e4m3(code);
+    case Tier::kW4:
+      return from_e2m1(code);
+    case Tier::kInt8:
+      return static_cast<int8_t>(code);
+    default:
+      return static_cast<float>(code < 8 ? code : code - 16);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& tier_names() {
+  static const std::vector<std::string> names = {"bf16", "w8", "w4", "int8", "int4", "nvfp4"};
+  return names;
+}
+
+const char* tier_name(Tier tier) {
+  return tier_names()[static_cast<size_t>(tier)].c_str();
+}
+
+std::optional<Tier> find_tier(const std::string& name) {
+  const auto& names = tier_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end()) return std::nullopt;
+  return static_cast<Tier>(found - names.begin());
+}
+
+double tier_bits(Tier tier) {
+  if (tier == Tier::kBf16) return 16;
+  return (has_nibbles(tier) ? 4 : 8) + (tier == Tier::kNvfp4 ? 8.0 : 16.0) / kTierGroup;
+}
+
+uint8_t to_e4m3(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint8_t sign = static_cast<uint8_t>(bits >> 24 & 0x80);
+  const float magnitude = std::fabs(value);
+  if (!(magnitude < kE4m3Most)) return sign | 0x7e;
+  // Below 2^-6 codes count 2^-9.
+  if (magnitude < 0x1p-6f) return sign | static_cast<uint8_t>(std::nearbyint(magnitude * 512));
+  const uint32_t m = bits & 0x7fffffff;
+  return sign | static_cast<uint8_t>(((m + 0x7ffff + (m >> 20 & 1)) >> 20) - (120u << 3));
+}
+
+float from_e4m3(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  if (exponent == 15 && mantissa == 7) return NAN;
+  const float magnitude = exponent == 0 ? static_cast<float>(mantissa) * 0x1p-9f
+                                        : std::ldexp(1 + static_cast<float>(mantissa) / 8, exponent - 7);
+  return code & 0x80 ? -magnitude : magnitude;
+}
+
+uint8_t to_e2m1(float value) {
+  const float a = std::fabs(value);
+  // A tie goes to the even code: up or down in turns.
+  const int code = (a > .25f) + (a >= .75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
+  return static_cast<uint8_t>(code | (std::signbit(value) ? 8 : 0));
+}
+
+float from_e2m1(uint8_t code) {
+  return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7];
+}
+
+void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales) {
+  const float most = most_of(tier);
+  const bool nibbles = has_nibbles(tier);
+  for (int64_t first = 0; first < cols; first += kTierGroup) {
+    const int64_t end = std::min(cols, first + kTierGroup);
+    float largest = 0;
+    for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(to_float(row[k])));
+    const bf16 rounded = to_bf16(largest / most);
+    const float scale = to_float(rounded);
+    scales[first / kTierGroup] = rounded;
+    for (int64_t k = first; k < end; ++k) {
+      const uint8_t code = scale > 0 ? to_code(tier, to_float(row[k]) / scale) : uint8_t{0};
+      if (!nibbles) {
+        codes[k] = code;
+      } else if (k % 2 == 0) {
+        codes[k / 2] = code;
+      } else {
+        codes[k / 2] = static_cast<uint8_t>(codes[k / 2] | code << 4);
+      }
+    }
+  }
+}
+
+void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row) {
+  const bool nibbles = has_nibbles(tier);
+  for (int64_t k = 0; k < cols; ++k) {
+    const uint8_t code = nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
+    row[k] = from_code(tier, code) * to_float(scales[k / kTierGroup]);
+  }
+}
+
+Tier TierPlan::of(int layer, const std::string& projection) const {
+  static const std::set<std::string> quantized = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
+  if (!quantized.count(projection)) return Tier::kBf16;
+  std::string key = "L";
+  key += std::to_string(layer);
+  key += ".";
+  key += projection;
+  for (const std::string& k : {key, projection}) {
+    if (const auto found = overrides_.find(k); found != overrides_.end()) return found->second;
+  }
+  return global_;
+}
+
+void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded) {
+  std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, cols)));
+  std::vector<bf16> scales(static_cast<size_t>(tier_groups(cols)));
+  quantize_row(tier, row, cols, codes.data(), scales.data());
+  dequantize_row(tier, codes.data(), scales.data(), cols, rounded);
+}
+
+}  // namespace vireo

@@ -1,0 +1,66 @@
+// Weight tiers: how rows of a matrix are stored for decode steps, in groups of 16 along a row with one scale each, and the conversions.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace vireo {
+
+// kW8: e4m3; kW4: e2m1; kInt8 and kInt4: symmetric; all with bf16 scales. kNvfp4: e2m1 with e4m3 scales and one float per tensor.
+enum class Tier : uint8_t { kBf16, kW8, kW4, kInt8, kInt4, kNvfp4 };
+
+const char* tier_name(Tier tier);
+// All names, in the order of the enum.
+const std::vector<std::string>& tier_names();
+std::optional<Tier> find_tier(const std::string& name);
+
+inline constexpr int64_t kTierGroup = 16;
+inline int64_t tier_groups(int64_t cols) {
+  return (cols + kTierGroup - 1) / kTierGroup;
+}
+// Bits of one weight, its share of the scale included.
+double tier_bits(Tier tier);
+inline bool has_nibbles(Tier tier) {
+  return tier == Tier::kW4 || tier == Tier::kInt4 || tier == Tier::kNvfp4;
+}
+// Bytes of a row's codes: one a weight, or two weights in one, the even one low.
+inline int64_t code_bytes(Tier tier, int64_t cols) {
+  return has_nibbles(tier) ? (cols + 1) / 2 : cols;
+}
+
+// To nearest, ties to the even code, beyond the largest finite value to that. e4m3 has no infinities; its NaN is never made.
+uint8_t to_e4m3(float value);
+float from_e4m3(uint8_t code);
+uint8_t to_e2m1(float value);
+float from_e2m1(uint8_t code);
+
+// A row in a tier with bf16 scales: the scale of a group is its largest magnitude over that of the codes (448, 6, 127, 7), rounded to bf16;
+// codes are taken against the rounded scale, integers half to even and within +-127 or +-7, in two's complement. A group whose
+// scale is 0 has codes 0. The last group may be short.
+void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales);
+void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row);
+// Both, one after the other.
+void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded);
+
+// Which tier each projection of each layer has: as `{projection}` or `L{layer}.{projection}` says, the second first, else the global one.
+// Projections are qkv_proj, o_proj, gate_up, mlp_down and, without a layer, lm_head; everything else is BF16.
+class TierPlan {
+ public:
+  TierPlan() = default;
+  TierPlan(Tier global, std::map<std::string, Tier> overrides) : global_(global), overrides_(std::move(overrides)) {}
+
+  Tier of(int layer, const std::string& projection) const;
+
+ private:
+  Tier global_ = Tier::kBf16;
+  std::map<std::string, Tier> overrides_;
+};
+
+}  // namespace vireo

@@ -1,0 +1,167 @@
+// Weight tiers against a plain implementation: codes by trying all of them in double precision.
+// SPDX-License-Identifier: Apache-2.0
+#include "ops/tier.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace vireo {
+namespace {
+
+constexpr Tier kTiers[] = {Tier::kW8, Tier::kW4, Tier::kInt8, Tier::kInt4};
+
+// All finite values of a code format by code, as its definition has them.
+std::vector<std::pair<int, double>> values_of(Tier tier) {
+  std::vector<std::pair<int, double>> values;
+  if (tier == Tier::kInt8) {
+    for (int v = -127; v <= 127; ++v) values.emplace_back(v & 255, v);
+  } else if (tier == Tier::kInt4) {
+    for (int v = -7; v <= 7; ++v) values.emplace_back(v & 15, v);
+  } else {
+    const bool e4m3 = tier == Tier::kW8;
+    const int mantissa_bits = e4m3 ? 3 : 1, exponent_bits = e4m3 ? 4 : 2, bias = e4m3 ? 7 : 1;
+    const int magnitudes = 1 << (mantissa_bits + exponent_bits);
+    for (int code = 0; code < magnitudes; ++code) {
+      if (e4m3 && code == 127) continue;  // NaN
+      const int exponent = code >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
+      const double fraction = static_cast<double>(mantissa) / (1 << mantissa_bits);
+      const double v = exponent == 0 ? std::ldexp(fraction, 1 - bias) : std::ldexp(1 + fraction, exponent - bias);
+      values.emplace_back(code, v);
+      values.emplace_back(code | magnitudes, -v);
+    }
+  }
+  return values;
+}
+
+// The nearest code; of two the even one, of zeros that of the value's sign.
+int nearest(Tier tier, double value) {
+  static const auto tables = [] {
+    std::vector<std::vector<std::pair<int, double>>> all;
+    for (Tier t : kTiers) all.push_back(values_of(t));
+    return all;
+  }();
+  const auto& table = tables[static_cast<size_t>(std::find(std::begin(kTiers), std::end(kTiers), tier) - kTiers)];
+  int best = 0;
+  double least = std::numeric_limits<double>::infinity();
+  const auto better = [&](int code, double v, double distance) {
+    if (distance != least) return distance < least;
+    if (code % 2 != best % 2) return code % 2 == 0;
+    return std::signbit(v) == std::signbit(value);  // two zeros
+  };
+  for (const auto& [code, v] : table) {
+    const double distance = std::fabs(v - value);
+    if (!better(code, v, distance)) continue;
+    best = code;
+    least = distance;
+  }
+  return best;
+}
+
+double most_of(Tier tier) {
+  return tier == Tier::kW8 ? 448 : tier == Tier::kW4 ? 6 : tier == Tier::kInt8 ? 127 : 7;
+}
+
+void expect_plain(Tier tier, const std::vector<bf16>& row, const std::string& what) {
+  SCOPED_TRACE(what + " as " + tier_name(tier) + ", " + std::to_string(row.size()) + " columns");
+  const int64_t cols = static_cast<int64_t>(row.size());
+  std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, cols)), 0xcc);
+  std::vector<bf16> scales(static_cast<size_t>(tier_groups(cols)), bf16{0xffff});
+  std::vector<float> back(row.size(), NAN);
+  quantize_row(tier, row.data(), cols, codes.data(), scales.data());
+  dequantize_row(tier, codes.data(), scales.data(), cols, back.data());
+  for (int64_t first = 0; first < cols; first += kTierGroup) {
+    const int64_t end = std::min(cols, first + kTierGroup);
+    float largest = 0;
+    for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(to_float(row[static_cast<size_t>(k)])));
+    const bf16 scale = to_bf16(largest / static_cast<float>(most_of(tier)));
+    ASSERT_EQ(scales[static_cast<size_t>(first / kTierGroup)].bits, scale.bits);
+    for (int64_t k = first; k < end; ++k) {
+      const float w = to_float(row[static_cast<size_t>(k)]), s = to_float(scale);
+      const int want = s == 0 ? 0 : nearest(tier, static_cast<double>(w / s));
+      const int got =
+          !has_nibbles(tier) ? codes[static_cast<size_t>(k)] : codes[static_cast<size_t>(k / 2)] >> (k % 2 * 4) & 15;
+      ASSERT_EQ(got, want) << "column " << k << ": " << w << " / " << s;
+      double value = 0;
+      for (const auto& [code, v] : values_of(tier)) {
+        if (code == got) value = v;
+      }
+      ASSERT_EQ(back[static_cast<size_t>(k)], static_cast<float>(value) * s) << "column " << k;
+    }
+  }
+}
+
+TEST(Tier, CodesAndScalesAreThoseOfThePlainImplementation) {
+  std::mt19937 random(std::random_device{}());
+  std::normal_distribution<float> normal;
+  for (const Tier tier : kTiers) {
+    for (const int64_t cols : {1, 2, 15, 16, 17, 31, 40, 2048}) {
+      const auto row_of = [&](auto value) {
+        std::vector<bf16> row;
+        for (int64_t i = 0; i < cols; ++i) row.push_back(to_bf16(value(i)));
+        return row;
+      };
+      expect_plain(tier, row_of([&](int64_t) { return normal(random) * 0.05f; }), "random");
+      expect_plain(tier, row_of([&](int64_t i) { return normal(random) * (i % 16 == 3 ? 50.0f : 0.02f); }), "outliers");
+      expect_plain(tier, row_of([&](int64_t) { return 0.0f; }), "zeros");
+      expect_plain(tier, row_of([&](int64_t i) { return i % 3 == 0 ? -0.0f : -std::fabs(normal(random)); }),
+                   "negative");
+      expect_plain(tier, row_of([&](int64_t) { return normal(random) * 1e-39f; }), "denormal");
+      expect_plain(tier, row_of([&](int64_t i) { return i % 2 ? 1e-45f : -3e-44f; }), "scale rounds to zero");
+      expect_plain(tier, row_of([&](int64_t i) { return i % 2 ? 3.3e38f : -2e38f; }), "huge");
+      // Exact multiples of an exact scale meet every tie.
+      expect_plain(tier, row_of([&](int64_t i) {
+                     return i % 16 == 0 ? static_cast<float>(most_of(tier)) : static_cast<float>(i % 29) * 0.25f;
+                   }),
+                   "ties");
+    }
+  }
+}
+
+TEST(Tier, EveryCodeOfTheFloatFormatsComesBack) {
+  for (int code = 0; code < 256; ++code) {
+    const float v = from_e4m3(static_cast<uint8_t>(code));
+    if ((code & 127) == 127) {
+      EXPECT_TRUE(std::isnan(v));
+    } else {
+      EXPECT_EQ(to_e4m3(v), code) << v;
+    }
+  }
+  for (int code = 0; code < 16; ++code) EXPECT_EQ(to_e2m1(from_e2m1(static_cast<uint8_t>(code))), code);
+  EXPECT_EQ(to_e4m3(1e9f), 0x7e);
+  EXPECT_EQ(to_e4m3(-1e9f), 0xfe);
+  EXPECT_EQ(to_e2m1(1e9f), 7);
+}
+
+TEST(Tier, NamesAndSizes) {
+  for (const std::string& name : tier_names()) EXPECT_EQ(tier_name(*find_tier(name)), name);
+  EXPECT_FALSE(find_tier("fp4"));
+  EXPECT_FALSE(find_tier("W8"));
+  EXPECT_EQ(tier_bits(Tier::kBf16), 16);
+  EXPECT_EQ(tier_bits(Tier::kW8), 9);
+  EXPECT_EQ(tier_bits(Tier::kInt4), 5);
+  EXPECT_EQ(tier_bits(Tier::kNvfp4), 4.5);
+  EXPECT_EQ(code_bytes(Tier::kW4, 17), 9);
+  EXPECT_EQ(code_bytes(Tier::kInt8, 17), 17);
+}
+
+TEST(TierPlan, LayerBeforeProjectionBeforeGlobal) {
+  const TierPlan plan(Tier::kW8, {{"gate_up", Tier::kW4}, {"L3.gate_up", Tier::kBf16}, {"lm_head", Tier::kInt8}});
+  EXPECT_EQ(plan.of(0, "qkv_proj"), Tier::kW8);
+  EXPECT_EQ(plan.of(0, "gate_up"), Tier::kW4);
+  EXPECT_EQ(plan.of(3, "gate_up"), Tier::kBf16);
+  EXPECT_EQ(plan.of(33, "gate_up"), Tier::kW4);
+  EXPECT_EQ(plan.of(-1, "lm_head"), Tier::kInt8);
+  EXPECT_EQ(plan.of(-1, "embed_tokens"), Tier::kBf16);
+  EXPECT_EQ(plan.of(2, "router"), Tier::kBf16);
+  EXPECT_EQ(plan.of(-1, ""), Tier::kBf16);
+  const TierPlan one(Tier::kBf16, {{"o_proj", Tier::kInt4}});
+  EXPECT_EQ(one.of(5, "o_proj"), Tier::kInt4);
+  EXPECT_EQ(one.of(5, "mlp_down"), Tier::kBf16);
+  EXPECT_EQ(TierPlan().of(0, "qkv_proj"), Tier::kBf16);
+}
+
+}  // namespace
+}  // namespace vireo
