@@ -26,15 +26,11 @@ CpuOps::Inputs CpuOps::inputs(Tensor x) {
   return {memory, stride, x.rows};
 }
 
-CpuOps::Inputs CpuOps::tier_inputs(Tensor x) {
-  if (x.cols % kTierGroup == 0) return {static_cast<const char*>(x.data), x.stride, x.rows};
-  const int64_t stride = (x.cols + kTierGroup - 1) / kTierGroup * kTierGroup;
-  float* rows = reinterpret_cast<float*>(grown(input_memory_, x.rows * stride * int64_t{sizeof(float)}));
-  for (int64_t r = 0; r < x.rows; ++r) {
-    std::copy_n(x.row<float>(r), x.cols, rows + r * stride);
-    std::fill_n(rows + r * stride + x.cols, stride - x.cols, 0.0f);
-  }
-  return {reinterpret_cast<const char*>(rows), stride, x.rows};
+CpuOps::Inputs CpuOps::tier_inputs(const TierPanels& panels, Tensor x) {
+  const int64_t bytes = (panels.input_bytes() + 63) / 64 * 64;
+  char* memory = grown(input_memory_, x.rows * bytes);
+  for_rows(x.rows, x.cols, [&](int64_t r) { k_.to_tier_input(panels, x.row<float>(r), x.cols, memory + r * bytes); });
+  return {memory, bytes, x.rows};
 }
 
 // Panels [panel, panel + count) of the tile's rows to their outputs.
@@ -61,7 +57,7 @@ void CpuOps::finish(const float* tile, int64_t rows, int64_t row, const PackedLi
 template <typename Done>
 void CpuOps::for_tiles(const PackedLinear& w, Tensor x, Done done) {
   const bool quantized = decodes_ && w.tier.data;
-  const Inputs in = quantized ? tier_inputs(x) : inputs(x);
+  const Inputs in = quantized ? tier_inputs(w.tier, x) : inputs(x);
   const int64_t row_items = (x.rows + kItemRows - 1) / kItemRows, all = panels_of(w.out);
   pool_.run((all + kGroupPanels - 1) / kGroupPanels * row_items, [&](int64_t item, int) {
     const int64_t panel = item / row_items * kGroupPanels, row = item % row_items * kItemRows;
@@ -70,8 +66,7 @@ void CpuOps::for_tiles(const PackedLinear& w, Tensor x, Done done) {
     for (int64_t r = row; r < end; r += kTileRows) {
       const int64_t rows = std::min(kTileRows, end - r);
       if (quantized) {
-        const float* from = reinterpret_cast<const float*>(in.data) + r * in.stride;
-        k_.tier_product(w.tier, from, in.stride, rows, panel, count, tile, kGroupOuts);
+        k_.tier_product(w.tier, in.data + r * in.stride, in.stride, rows, panel, count, tile, kGroupOuts);
       } else {
         k_.product(input_row(in, r), in.stride, rows, w.panel(0, panel), count, w.pairs(), tile, kGroupOuts);
       }

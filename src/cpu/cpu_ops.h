@@ -78,8 +78,8 @@ class CpuOps : public Ops {
   struct QueryBlock;
 
   Inputs inputs(Tensor x);
-  // Rows of floats, with zeros up to whole groups of a tier.
-  Inputs tier_inputs(Tensor x);
+  // Rows as products with these panels read them; the stride is in bytes.
+  Inputs tier_inputs(const TierPanels& panels, Tensor x);
   const void* input_row(const Inputs& in, int64_t row) const { return in.data + row * in.stride * k_.input_bytes; }
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   template <typename Done>

@@ -13,9 +13,11 @@ std::vector<const Kernels*> usable_kernels() {
   __builtin_cpu_init();
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-  if (avx512 && __builtin_cpu_supports("avx512bf16")) sets.push_back(&avx512_bf16_kernels());
+  if (avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+    sets.push_back(&avx512_bf16_kernels());
   if (avx512) sets.push_back(&avx512_kernels());
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) sets.push_back(&avx2_kernels());
+  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  if (avx2) sets.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
   constexpr unsigned long kBf16 = 1 << 14;  // HWCAP2_BF16, which older headers do not name
   if (getauxval(AT_HWCAP2) & kBf16) sets.push_back(&neon_bf16_kernels());

@@ -46,8 +46,10 @@ struct Kernels {
   // Up to 16 rows of a bf16 matrix, `stride` apart, as one panel.
   void (*pack_panel)(const bf16* rows, int64_t stride, int64_t outs, int64_t k, bf16* panel);
 
-  // As product, over panels [first, first + count) of quantised weights, for float rows of 16 * panels.groups values; `x_stride` apart.
-  void (*tier_product)(const TierPanels& panels, const float* x, int64_t x_stride, int64_t rows, int64_t first,
+  // A row of `cols` floats as tier_product reads it: floats, or 16-bit integers with a scale per group of 16; zeros at the end.
+  void (*to_tier_input)(const TierPanels& panels, const float* x, int64_t cols, void* row);
+  // As product, over panels [first, first + count) of quantised weights; rows are `row_bytes` apart.
+  void (*tier_product)(const TierPanels& panels, const void* inputs, int64_t row_bytes, int64_t rows, int64_t first,
                        int64_t count, float* y, int64_t y_stride);
 
   // scores[0, count) * scale become weights relative to the running maximum, in input form with zeros up to 64; returns the
@@ -71,9 +73,9 @@ struct Kernels {
 };
 
 const Kernels& portable_kernels();
-const Kernels& avx2_kernels();         // only on processors with AVX2 and FMA
+const Kernels& avx2_kernels();         // only on processors with AVX2, FMA and F16C
 const Kernels& avx512_kernels();       // only on processors with AVX-512 F, BW, VL and DQ
-const Kernels& avx512_bf16_kernels();  // and BF16
+const Kernels& avx512_bf16_kernels();  // and BF16 and VNNI
 const Kernels& neon_kernels();         // any aarch64
 const Kernels& neon_bf16_kernels();    // only aarch64 with BF16 instructions (Armv8.6, some before)
 

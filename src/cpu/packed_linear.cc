@@ -20,9 +20,9 @@ void pack_one(const PackedLinear& w, int64_t group, int64_t index, const Kernels
   k.pack_panel(gathered.data(), w.in, outs, w.in, panel);
 }
 
-// Values of nibbles whose low three bits are a magnitude.
-constexpr float kE2m1Values[16] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6};
-constexpr float kInt4Values[16] = {0, 1, 2, 3, 4, 5, 6, 7, -0.0f, -1, -2, -3, -4, -5, -6, -7};
+// By nibble: e2m1 in halves, int4.
+constexpr int16_t kE2m1Halves[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+constexpr int16_t kInt4Values[16] = {0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
 
 TierPanels empty_panels(Tier tier, int64_t in) {
   TierPanels t;
@@ -30,36 +30,33 @@ TierPanels empty_panels(Tier tier, int64_t in) {
   t.codes = tier == Tier::kInt8 ? TierPanels::Codes::kInt8
             : tier == Tier::kW8 ? TierPanels::Codes::kE4m3
                                 : TierPanels::Codes::kNibbles;
-  if (tier == Tier::kW4) t.nibble_values = kE2m1Values;
-  if (tier == Tier::kInt4) t.nibble_values = kInt4Values;
+  t.nibble_values = tier == Tier::kW4 ? kE2m1Halves : kInt4Values;
+  if (tier == Tier::kW4) t.nibble_unit = 0.5f;
   return t;
 }
 
-// A nibble of the logical layout as sign and magnitude.
-uint32_t sign_and_magnitude(Tier tier, uint32_t nibble) {
-  if (tier != Tier::kInt4 || nibble < 8) return nibble;
-  return 8 | (16 - nibble);
-}
-
 // One output's codes and scales to its place `o` in the panel.
-void put_row(Tier tier, const TierPanels& t, const std::vector<uint8_t>& codes, const std::vector<bf16>& scales,
-             int64_t o, uint8_t* panel) {
-  const bool nibbles = t.codes == TierPanels::Codes::kNibbles;
+void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const std::vector<bf16>& scales, int64_t o,
+             uint8_t* panel) {
   for (int64_t g = 0; g < t.groups; ++g) {
     uint8_t* group = panel + g * t.group_bytes();
     std::memcpy(group + o * 2, &scales[static_cast<size_t>(g)], 2);
     uint8_t* to = group + kPanelOuts * 2;
-    if (!nibbles) {
-      for (int64_t k = 0; k < kTierGroup; ++k) to[k * kPanelOuts + o] = codes[static_cast<size_t>(g * kTierGroup + k)];
-      continue;
-    }
-    for (int64_t half = 0; half < 2; ++half) {
-      uint32_t word = 0;
-      for (int64_t j = 0; j < 8; ++j) {
-        const uint8_t pair = codes[static_cast<size_t>((g * kTierGroup + half * 8 + j) / 2)];
-        word |= sign_and_magnitude(tier, j % 2 == 0 ? pair & 15u : pair >> 4u) << (4 * j);
+    for (int64_t k = 0; k < kTierGroup; ++k) {
+      const size_t at = static_cast<size_t>(g * kTierGroup + k);
+      switch (t.codes) {
+        case TierPanels::Codes::kInt8:
+          to[(k / 2 * kPanelOuts + o) * 2 + k % 2] = codes[at];
+          break;
+        case TierPanels::Codes::kE4m3:
+          to[k * kPanelOuts + o] = codes[at];
+          break;
+        case TierPanels::Codes::kNibbles: {
+          const int nibble = codes[at / 2] >> (at % 2 * 4) & 15;
+          uint8_t* word = to + (k / 8 * kPanelOuts + o) * 4;
+          word[k % 2 * 2 + k % 8 / 4] = static_cast<uint8_t>(word[k % 2 * 2 + k % 8 / 4] | nibble << (k % 4 / 2 * 4));
+        }
       }
-      std::memcpy(to + (half * kPanelOuts + o) * 4, &word, 4);
     }
   }
 }
@@ -74,7 +71,7 @@ void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t index, uint8_t* p
     gather_rows(w.parts[0], w.first_out(index) + o, 1, row.data());
     std::fill(codes.begin(), codes.end(), uint8_t{0});
     quantize_row(tier, row.data(), w.in, codes.data(), scales.data());
-    put_row(tier, t, codes, scales, o, panel);
+    put_row(t, codes, scales, o, panel);
   }
 }
 

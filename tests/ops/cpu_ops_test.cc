@@ -177,7 +177,9 @@ TEST_P(CpuTiers, MatchTheReference) {
   const auto backend = cpu(2);
   for (const Shape& s : shapes_) {
     const auto want = decode(*reference, s, GetParam().tier, seed), got = decode(*backend, s, GetParam().tier, seed);
-    EXPECT_LE(relative_error(got, want), 3e-6) << s.rows << " x " << s.out << " x " << s.in << ", seed " << seed;
+    // Integer tiers read rows as integers of 16 bits.
+    EXPECT_LE(relative_error(got, want), GetParam().tier == Tier::kW8 ? 3e-6 : 6e-5)
+        << s.rows << " x " << s.out << " x " << s.in << ", seed " << seed;
   }
 }
 
