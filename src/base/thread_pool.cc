@@ -114,7 +114,9 @@ void ThreadPool::run_job(const Job& job) {
   call_.store(job.call);
   ticket_.store(generation << kItemBits);
   if (sleepers_.load() > 0) {
-    { std::lock_guard lock(mutex_); }
+    {
+      std::lock_guard lock(mutex_);
+    }
     wake_.notify_all();
   }
   work_on(generation, 0);

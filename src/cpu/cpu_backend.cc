@@ -85,7 +85,6 @@ class CpuBackend : public HostBackend {
     return 2.0 * kRows * kOut * kIn / cpu::median_seconds(7, [&] { ops_.linear(*w, x.view, y.view); });
   }
 
-  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
     return cpu::pack(*make_host_linear(parts, biases), role, kernels_, pool_, memory_);

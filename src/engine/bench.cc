@@ -58,10 +58,13 @@ double prefill_operations(const TextConfig& c, double tokens) {
   return 2 * (static_cast<double>(c.num_layers) * (tokens * layer_weights(c) + attention) + head_weights(c));
 }
 
-// Bytes that one decode step reads at a cache of `tokens`.
-double decode_bytes(const TextConfig& c, DType kv_type, double tokens) {
-  const double weights = static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c);
-  return 2 * weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type));
+// Bytes that one decode step reads at a cache of `tokens`: of projections in a tier that copy instead of the one in BF16.
+double decode_bytes(const TextConfig& c, const TierPlan& tiers, DType kv_type, double tokens) {
+  double weights = 2 * (static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c));
+  for (const Projection& p : projections(c)) {
+    weights -= (2 - tier_bits(tiers.of(p.layer, p.name)) / 8) * static_cast<double>(p.out) * static_cast<double>(p.in);
+  }
+  return weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type));
 }
 
 Request request_for(const std::vector<uint8_t>& pixels, const BenchOptions& o) {
@@ -84,7 +87,8 @@ DecodeLimit decode_limit(const Options& options, int64_t tokens) {
   std::vector<std::string> notes;
   const auto backend = make_backend(options, notes);
   return {.read_rate = backend->measure_read_rate(),
-          .step_bytes = decode_bytes(files.config.text, backend->kv_type(), static_cast<double>(tokens))};
+          .step_bytes =
+              decode_bytes(files.config.text, tier_plan(options), backend->kv_type(), static_cast<double>(tokens))};
 }
 
 BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
@@ -148,7 +152,8 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
                      static_cast<int>(tokens),
                      {}};
   const double vision_ops = vision_operations(c.vision, prompt.media[0].grid);
-  const double step_bytes = decode_bytes(c.text, model.backend->kv_type(), tokens + o.decode_steps / 2.0);
+  const double step_bytes =
+      decode_bytes(c.text, tier_plan(o.engine), model.backend->kv_type(), tokens + o.decode_steps / 2.0);
   std::vector<double> rates;
   rates.reserve(r.step_ms.size());
   for (double ms : r.step_ms) rates.push_back(1000 / ms);

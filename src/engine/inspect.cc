@@ -43,24 +43,15 @@ Json config_json(const ModelConfig& c) {
   return {{"model_type", c.model_type}, {"tied_head", c.tied_head}, {"text", text}, {"vision", vision}};
 }
 
-bool is_quantised(const std::string& name) {
-  for (const char* part :
-       {".q_proj.", ".k_proj.", ".v_proj.", ".o_proj.", ".gate_proj.", ".up_proj.", ".down_proj", ".gate_up_proj"}) {
-    if (name.find(part) != std::string::npos && name.rfind("model.language_model.", 0) == 0) return true;
-  }
-  return name == "lm_head.weight";
-}
-
-// Groups of 16 values share one BF16 scale; the head of a tied model is quantised beside the embedding it shares.
-std::vector<std::pair<std::string, uint64_t>> tier_bytes(const ModelFiles& files) {
-  uint64_t quantised = 0, rest = 0;
-  for (const HostTensor& t : files.checkpoint.tensors()) {
-    (is_quantised(t.name) ? quantised : rest) += static_cast<uint64_t>(t.size());
-  }
-  if (files.config.tied_head)
-    quantised += static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
-  const uint64_t eight = quantised + quantised / 8, four = quantised / 2 + quantised / 8;
-  return {{"bf16", files.checkpoint.tensor_bytes()}, {"w8, int8", eight + 2 * rest}, {"w4, int4", four + 2 * rest}};
+// All weights, projections in a tier; the head of a tied model is quantised beside the embedding it shares.
+std::vector<std::pair<std::string, uint64_t>> bytes_by_tier(const ModelFiles& files) {
+  uint64_t quantised = 0;
+  for (const Projection& p : projections(files.config.text)) quantised += static_cast<uint64_t>(p.out * p.in);
+  const uint64_t bf16 = files.checkpoint.tensor_bytes();
+  const uint64_t head = static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
+  const uint64_t rest = bf16 - 2 * (quantised - (files.config.tied_head ? head : 0));
+  const auto bytes = [&](Tier tier) { return rest + tier_bytes(TierPlan(tier, {}), files.config.text); };
+  return {{"bf16", bf16}, {"w8, int8", bytes(Tier::kW8)}, {"w4, int4", bytes(Tier::kW4)}};
 }
 
 std::string first_line(const std::string& path) {
@@ -100,7 +91,7 @@ CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::file
   info.max_pixels = files.preprocessor.image.max_pixels;
   info.eos_tokens = files.config.eos_tokens;
   info.kv_bytes_per_token = Decoder::kv_bytes_per_token(files.config.text, DType::kBF16);
-  info.weight_bytes = tier_bytes(files);
+  info.weight_bytes = bytes_by_tier(files);
   return info;
 }
 

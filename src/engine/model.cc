@@ -73,32 +73,6 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
   return plan;
 }
 
-// The copies of projections in a tier, beside those in BF16: their bytes. Refuses what the backend has not.
-uint64_t tier_bytes_of(const ModelConfig& config, const TierPlan& tiers, const Backend& backend,
-                       std::vector<std::string>& notes) {
-  const TextConfig& c = config.text;
-  double bits = 0;
-  const auto count = [&](int layer, const char* projection, int64_t out, int64_t in) {
-    const Tier tier = tiers.of(layer, projection);
-    if (tier == Tier::kBf16) return;
-    if (!backend.has_tier(tier)) {
-      throw Error(ErrorKind::kUsage, fmt::format("{} in {}: weights on {} are bf16 so far: use --device cpu, or bf16",
-                                                 projection, tier_name(tier), backend.name()));
-    }
-    bits += tier_bits(tier) * static_cast<double>(out) * static_cast<double>(tier_groups(in) * kTierGroup);
-  };
-  for (int layer = 0; layer < c.num_layers; ++layer) {
-    count(layer, "qkv_proj", c.q_size() + 2 * c.kv_size(), c.hidden_size);
-    count(layer, "o_proj", c.hidden_size, c.q_size());
-    if (c.num_experts > 0) continue;
-    count(layer, "gate_up", 2 * c.intermediate_size, c.hidden_size);
-    count(layer, "mlp_down", c.hidden_size, c.intermediate_size);
-  }
-  count(-1, "lm_head", c.vocab_size, c.hidden_size);
-  if (bits > 0 && c.num_experts > 0) notes.push_back("experts stay bf16");
-  return static_cast<uint64_t>(bits / 8);
-}
-
 Forward forward_of(Decoder& decoder) {
   return [&decoder](const Step& step) { return decoder.forward(step); };
 }
@@ -122,6 +96,27 @@ ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path
                     files.tokenizer.size(), files.config.text.vocab_size));
   }
   return files;
+}
+
+void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend) {
+  for (const Projection& p : projections(config)) {
+    const Tier tier = tiers.of(p.layer, p.name);
+    if (backend.has_tier(tier)) continue;
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{} as {}: the {} backend has no such weights: use --device cpu with w8, w4, int8 or int4, "
+                            "or --weight-mode bf16",
+                            p.name, tier_name(tier), backend.name()));
+  }
+}
+
+uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
+  double bits = 0;
+  for (const Projection& p : projections(config)) {
+    const Tier tier = tiers.of(p.layer, p.name);
+    if (tier == Tier::kBf16) continue;
+    bits += tier_bits(tier) * static_cast<double>(p.out) * static_cast<double>(tier_groups(p.in) * kTierGroup);
+  }
+  return static_cast<uint64_t>(bits / 8);
 }
 
 void check_memory(const ModelInfo& plan) {
@@ -150,7 +145,10 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
                 .pages = (options.max_seq + kPageTokens - 1) / kPageTokens};
   info = plan_of(options, files, *backend, step_shape.max_rows);
   info.notes = notes;
-  info.weight_bytes += tier_bytes_of(config, tiers, *backend, info.notes);
+  check_tiers(tiers, config.text, *backend);
+  const uint64_t copies = tier_bytes(tiers, config.text);
+  info.weight_bytes += copies;
+  if (copies > 0 && config.text.num_experts > 0) info.notes.push_back("experts stay bf16");
   check_memory(info);
   if (on_plan) on_plan(info);
   weights = load_weights(files.checkpoint, config, *backend, progress, tiers);

@@ -44,6 +44,11 @@ struct Model {
   std::unique_ptr<Runner> runner;
 };
 
+// Refuses with Error(kUsage) a tier that the backend does not have.
+void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend);
+// Bytes of the projections in a tier, which lie beside those in BF16.
+uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config);
+
 // Refuses with Error(kCapacity), naming the numbers, when weights, cache and scratch cannot fit in the memory available.
 void check_memory(const ModelInfo& plan);
 

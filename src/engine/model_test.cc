@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "files/test_files.h"
+#include "ops/reference.h"
 
 namespace vireo {
 namespace {
@@ -44,6 +45,32 @@ TEST(Model, ScratchGrowsWithTheStepAndThePicture) {
   // No more rows than the conversation has room for.
   EXPECT_EQ(scratch({.max_seq = 128, .prefill_chunk = 128}), scratch({.max_seq = 128}));
   EXPECT_EQ(scratch({.max_seq = 128, .max_pixels = "none"}), scratch({.max_seq = 128, .max_pixels = "900000"}));
+}
+
+TEST(Model, TiersAreCountedAndRefusedWhereTheyAreNot) {
+  const ModelInfo plan =
+      plan_of({.max_seq = 128, .weight_mode = "w8", .wq_overrides = {{"lm_head", "int4"}, {"L0.o_proj", "bf16"}}});
+  TextConfig c;
+  c.num_layers = 1;
+  c.hidden_size = 256;
+  EXPECT_GT(plan.weight_bytes, 17704704u);
+  c.num_heads = 4;
+  c.num_kv_heads = 2;
+  c.head_dim = 64;
+  c.intermediate_size = 512;
+  c.vocab_size = 1000;
+  const uint64_t qkv = 512 * 256, o = 256 * 256, mlp = 3 * 512 * 256, head = 1000 * 256;
+  EXPECT_EQ(tier_bytes(TierPlan(), c), 0u);
+  EXPECT_EQ(tier_bytes(TierPlan(Tier::kW8, {}), c), (qkv + o + mlp + head) * 9 / 8);
+  EXPECT_EQ(tier_bytes(TierPlan(Tier::kInt4, {{"L0.o_proj", Tier::kBf16}, {"lm_head", Tier::kInt8}}), c),
+            (qkv + mlp) * 5 / 8 + head * 9 / 8);
+  const auto backend = make_reference_backend();
+  check_tiers(TierPlan(Tier::kW4, {}), c, *backend);
+  EXPECT_EQ(error_of([&] {
+              check_tiers(TierPlan(Tier::kBf16, {{"o_proj", Tier::kNvfp4}}), c, *backend);
+            }),
+            "kUsage: o_proj as nvfp4: the reference backend has no such weights: use --device cpu with w8, w4, int8 or "
+            "int4, or --weight-mode bf16");
 }
 
 TEST(Model, RefusesWhatDoesNotFitWithTheNumbers) {

@@ -7,16 +7,16 @@
 
 #include "engine/backends.h"
 #include "engine/options.h"
+#include "files/quote.h"
 
 namespace vireo {
 namespace {
 
 using Names = std::vector<std::string>;
 
-const Names kProjections = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
-
+// Values in the sentence may come from anywhere.
 [[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorKind::kUsage, sentence);
+  throw Error(ErrorKind::kUsage, printable(sentence, 1000));
 }
 
 bool contains(const Names& names, const std::string& name) {
@@ -51,9 +51,9 @@ void check_override(const std::string& key, const std::string& tier) {
     if (projection == "lm_head")
       refuse(fmt::format("--wq {}={}: lm_head has no layers: write lm_head={}", key, tier, tier));
   }
-  if (!contains(kProjections, projection)) {
+  if (!contains(tier_projections(), projection)) {
     refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection,
-                       fmt::join(kProjections, ", ")));
+                       fmt::join(tier_projections(), ", ")));
   }
   check_value("--wq " + key, tier, kTiers);
 }

@@ -125,6 +125,12 @@ TEST(Options, OverridesThatAreRefusedNameTheirKey) {
   EXPECT_EQ(refused_override("L0.lm_head"), "kUsage: --wq L0.lm_head=bf16: lm_head has no layers: write lm_head=bf16");
 }
 
+TEST(Options, ControlCharactersOfValuesAreEscaped) {
+  EXPECT_EQ(refused_override("\x1b[2J"),
+            "kUsage: --wq \\x1b[2J=bf16: '\\x1b[2J' is not a projection: use one of qkv_proj, "
+            "o_proj, gate_up, mlp_down, lm_head");
+}
+
 TEST(Options, LayersBeyondTheLastAreRefused) {
   const auto refusal = [](const std::string& key) {
     return error_of([&] { validate_layers({.wq_overrides = {{key, "bf16"}}}, 6); });

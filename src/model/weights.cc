@@ -221,6 +221,19 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
 
 }  // namespace
 
+std::vector<Projection> projections(const TextConfig& c) {
+  std::vector<Projection> all;
+  for (int layer = 0; layer < c.num_layers; ++layer) {
+    all.push_back({layer, "qkv_proj", c.q_size() + 2 * c.kv_size(), c.hidden_size});
+    all.push_back({layer, "o_proj", c.hidden_size, c.q_size()});
+    if (c.num_experts > 0) continue;
+    all.push_back({layer, "gate_up", 2 * c.intermediate_size, c.hidden_size});
+    all.push_back({layer, "mlp_down", c.hidden_size, c.intermediate_size});
+  }
+  all.push_back({-1, "lm_head", c.vocab_size, c.hidden_size});
+  return all;
+}
+
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const LoadProgress& progress, const TierPlan& tiers) {
   ModelWeights weights;

@@ -54,6 +54,14 @@ struct ModelWeights {
   std::vector<std::unique_ptr<bf16[]>> converted;  // tensors whose layout had to change
 };
 
+// A matrix that may have a tier. Experts have none.
+struct Projection {
+  int layer;  // -1: lm_head
+  const char* name;
+  int64_t out, in;
+};
+std::vector<Projection> projections(const TextConfig& config);
+
 // Called with the bytes placed so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 

@@ -10,6 +10,7 @@ namespace vireo {
 class HostBackend : public Backend {
  public:
   std::optional<uint64_t> available_memory() const override;
+  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
   OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override;
   void upload(const void* host, Tensor tensor) override;
   void download(Tensor tensor, void* host) override;

@@ -24,7 +24,6 @@ double dot(const WeightMatrix& m, int64_t o, const float* x) {
   return sum;
 }
 
-// y[o] = W x + b of one group.
 // With the values that its rows have in a tier, [out][in], for decode steps; empty: they are BF16.
 class ReferenceLinear : public HostLinear {
  public:
@@ -33,6 +32,7 @@ class ReferenceLinear : public HostLinear {
   std::vector<float> tier_rows;
 };
 
+// y[o] = W x + b of one group.
 void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   int64_t first = 0;
   for (const WeightMatrix& m : w.parts[static_cast<size_t>(group)]) {
@@ -44,6 +44,7 @@ void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   }
 }
 
+// The same with rows of a tier.
 void multiply_tier(const HostLinear& w, const std::vector<float>& rows, const float* x, float* y) {
   for (int64_t o = 0; o < w.out; ++o) {
     double sum = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(o)];
@@ -347,7 +348,6 @@ class ReferenceBackend : public HostBackend {
     }
     return w;
   }
-  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
                                         const Role&) override {
     return make_host_experts(experts, layout);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <set>
+#include <limits>
 
 #include "base/check.h"
 
@@ -38,7 +38,6 @@ uint8_t to_integer(float value, float most) {
 }
 
 uint8_t to_code(Tier tier, float value) {
-  if (!std::isfinite(value)) return 0;
   switch (tier) {
     case Tier::kW8:
       return to_e4m3(value);
@@ -68,6 +67,11 @@ float from_code(Tier tier, uint8_t code) {
 
 const std::vector<std::string>& tier_names() {
   static const std::vector<std::string> names = {"bf16", "w8", "w4", "int8", "int4", "nvfp4"};
+  return names;
+}
+
+const std::vector<std::string>& tier_projections() {
+  static const std::vector<std::string> names = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
   return names;
 }
 
@@ -123,8 +127,12 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
   for (int64_t first = 0; first < cols; first += kTierGroup) {
     const int64_t end = std::min(cols, first + kTierGroup);
     float largest = 0;
-    for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(to_float(row[k])));
-    const bf16 rounded = to_bf16(largest / most);
+    bool finite = true;
+    for (int64_t k = first; k < end; ++k) {
+      largest = std::max(largest, std::fabs(to_float(row[k])));
+      finite &= std::isfinite(to_float(row[k]));
+    }
+    const bf16 rounded = to_bf16(finite ? largest / most : std::numeric_limits<float>::quiet_NaN());
     const float scale = to_float(rounded);
     scales[first / kTierGroup] = rounded;
     for (int64_t k = first; k < end; ++k) {
@@ -149,8 +157,8 @@ void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t
 }
 
 Tier TierPlan::of(int layer, const std::string& projection) const {
-  static const std::set<std::string> quantized = {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"};
-  if (!quantized.count(projection)) return Tier::kBf16;
+  const auto& projections = tier_projections();
+  if (std::find(projections.begin(), projections.end(), projection) == projections.end()) return Tier::kBf16;
   std::string key = "L";
   key += std::to_string(layer);
   key += ".";

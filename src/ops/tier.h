@@ -43,14 +43,17 @@ float from_e2m1(uint8_t code);
 
 // A row in a tier with bf16 scales: the scale of a group is its largest magnitude over that of the codes (448, 6, 127, 7), rounded to bf16;
 // codes are taken against the rounded scale, integers half to even and within +-127 or +-7, in two's complement. A group whose
-// scale is 0 has codes 0. The last group may be short.
+// scale is 0 has codes 0; one with a weight that is not finite has scale NaN, so that it shows. The last group may be short.
 void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales);
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row);
 // Both, one after the other.
 void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded);
 
+// The projections that may have one.
+const std::vector<std::string>& tier_projections();
+
 // Which tier each projection of each layer has: as `{projection}` or `L{layer}.{projection}` says, the second first, else the global one.
-// Projections are qkv_proj, o_proj, gate_up, mlp_down and, without a layer, lm_head; everything else is BF16.
+// lm_head has no layer; what is not a projection is BF16.
 class TierPlan {
  public:
   TierPlan() = default;

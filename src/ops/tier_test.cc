@@ -120,6 +120,18 @@ TEST(Tier, CodesAndScalesAreThoseOfThePlainImplementation) {
   }
 }
 
+TEST(Tier, AWeightThatIsNotFiniteShows) {
+  for (const Tier tier : kTiers) {
+    for (const float bad : {NAN, INFINITY, -INFINITY}) {
+      std::vector<bf16> row(40, to_bf16(1.0f));
+      row[20] = to_bf16(bad);
+      std::vector<float> rounded(row.size());
+      round_to_tier(tier, row.data(), 40, rounded.data());
+      for (size_t k = 0; k < row.size(); ++k) EXPECT_EQ(std::isnan(rounded[k]), k / 16 == 1) << k;
+    }
+  }
+}
+
 TEST(Tier, EveryCodeOfTheFloatFormatsComesBack) {
   for (int code = 0; code < 256; ++code) {
     const float v = from_e4m3(static_cast<uint8_t>(code));

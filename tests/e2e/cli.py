@@ -83,6 +83,14 @@ class Cli(ProgramTest):
                 got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, *options)
                 self.assertEqual(got["text"], SCENE_0_ANSWER)
 
+    def test_weight_tiers_on_both_host_backends(self):
+        for options in (["--weight-mode", "w8"], ["--weight-mode", "int8"], ["--weight-mode", "w4"],
+                        ["--weight-mode", "int4", "--wq", "lm_head=w8", "--wq", "L0.o_proj=bf16"], ["--wq", "gate_up=w4"]):
+            for device in ("cpu", "reference"):
+                with self.subTest(options=options, device=device):
+                    got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--device", device, *options)
+                    self.assertEqual(got["text"], SCENE_0_ANSWER)
+
     def test_max_pixels_bounds_the_image(self):
         got = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-pixels", 20000)
         self.assertLessEqual(got["image_tokens"], 20000 // 1024)

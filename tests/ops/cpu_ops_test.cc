@@ -166,7 +166,7 @@ class CpuTiers : public testing::TestWithParam<TierParam> {
   }
 
   const std::vector<Shape> shapes_ = {{1, 96, 128, "o_proj"},  {1, 33, 1, "o_proj"},      {3, 33, 15, "mlp_down"},
-                                      {2, 1, 16, "o_proj"},    {5, 65, 17, "qkv_proj"},   {8, 257, 72, "lm_head"},
+                                      {8, 1, 16, "o_proj"},    {5, 65, 17, "qkv_proj"},   {8, 257, 72, "lm_head"},
                                       {7, 31, 214, "o_proj"},  {1, 128, 2048, "gate_up"}, {4, 64, 6144, "mlp_down"},
                                       {6, 96, 1000, "gate_up"}};
 };
@@ -195,6 +195,32 @@ TEST_P(CpuTiers, SameBitsForAnyNumberOfThreadsAndRows) {
       const std::vector<float> head(want.begin(), want.begin() + rows * s.out);
       EXPECT_EQ(decode(*one, fewer, GetParam().tier, 3), head) << rows << " of " << s.rows << " rows";
     }
+  }
+}
+
+// Values of rows that no integer holds: nothing is converted out of range, and what is not finite is not finite after.
+TEST_P(CpuTiers, RowsOfAnySize) {
+  const auto backend = cpu(2), reference = make_reference_backend();
+  constexpr int64_t kIn = 32, kOut = 16;
+  const std::vector<bf16> weights(kIn * kOut, to_bf16(0.5f));
+  const auto run = [&](Backend& b, float first, float others) {
+    const auto w = b.place({{"w", DType::kBF16, {kOut, kIn}, weights.data()}}, {}, {0, "o_proj", GetParam().tier});
+    const OwnedTensor x = b.allocate(1, kIn, DType::kF32), y = b.allocate(1, kOut, DType::kF32);
+    std::fill_n(x.view.row<float>(0), kIn, others);
+    x.view.row<float>(0)[0] = first;
+    b.ops().begin_step(true);
+    b.ops().linear(*w, x.view, y.view);
+    b.ops().begin_step(false);
+    return std::vector<float>(y.view.row<float>(0), y.view.row<float>(0) + kOut);
+  };
+  for (const auto& [first, others] :
+       {std::pair{0.0f, 0.0f}, {1e-45f, 1e-40f}, {1e37f, 1.0f}, {-1e30f, 1e30f}, {1e-29f, -1e-29f}}) {
+    const auto want = run(*reference, first, others), got = run(*backend, first, others);
+    for (size_t o = 0; o < want.size(); ++o)
+      EXPECT_NEAR(got[o], want[o], std::max(1e-30, std::fabs(want[o]) * 1e-4)) << first;
+  }
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    for (const float y : run(*backend, bad, 1.0f)) EXPECT_FALSE(std::isfinite(y));
   }
 }
 

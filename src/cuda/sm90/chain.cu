@@ -13,6 +13,8 @@
 #include "cuda/sm90/gemv_bulk.cuh"
 #include "cuda/sm90/mail.cuh"
 
+#pragma nv_diag_suppress 177  // declared and not used: in code for devices before 9.0
+
 namespace vireo::cuda {
 namespace {
 
@@ -211,7 +213,7 @@ struct MailEnds {
   }
 };
 
-[[maybe_unused]] __device__ __forceinline__ int share_of(int first) {
+__device__ __forceinline__ int share_of(int first) {
   const int mine = static_cast<int>(blockIdx.x) - first;
   return mine < 0 ? mine + static_cast<int>(gridDim.x) : mine;
 }
@@ -221,7 +223,7 @@ struct Parts {
   int length, parts, items;
   const int32_t* pages;
 };
-[[maybe_unused]] __device__ __forceinline__ Parts parts_of(const AttendStep& s) {
+__device__ __forceinline__ Parts parts_of(const AttendStep& s) {
   if (!s.lengths) return {};
   const int length = load_index(s.lengths), parts = (length + kSplitTokens - 1) / kSplitTokens;
   const int32_t* pages = s.page_table + int64_t{load_index(s.sequences)} * s.pages;
