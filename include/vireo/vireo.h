@@ -29,7 +29,8 @@ struct Options {
   int max_seq = 4096;               // prompt and generated tokens of one conversation
   std::string max_pixels = "auto";  // per picture: auto, none (the checkpoint's own limit) or a number
   std::string pixels = "default";   // default, or reference: alpha and 16-bit grey as the reference processor has them
-  std::string weight_mode = "bf16";
+  std::string weight_mode =
+      "bf16";  // tier that decode steps read the decoder in: bf16; on a CPU also w8, w4, int8, int4
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
   std::string kv_mode = "bf16";
   int threads = 0;                        // 0: every processor this process may use
