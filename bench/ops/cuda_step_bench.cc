@@ -139,7 +139,7 @@ void report(const char* name, double us, double bytes, double rate) {
 }  // namespace
 
 int run(bool tunes) {
-  const auto made = make_cuda_backend({.one_launch = true});
+  const auto made = make_cuda_backend({});
   auto& backend = dynamic_cast<CudaBackendBase&>(*made);
   const double rate = backend.measure_read_rate();
   fmt::print("{}, read {:.0f} GB/s\n", backend.description(), rate * 1e-9);

@@ -39,7 +39,7 @@ __device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens,
   return {{pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0}, largest, total};
 }
 
-inline constexpr int kPartBatch = 16;  // parts that are read and added together
+inline constexpr int kPartBatch = 14;  // parts that are read and added together
 
 // A head's parts in memory, for output d: the first is at `from`, the next head_dim + 2 floats further.
 struct PlainParts {

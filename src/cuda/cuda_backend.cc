@@ -88,12 +88,12 @@ class CudaBackend : public CudaBackendBase {
         memory_(std::make_shared<DeviceMemory>(device.index)),
         kernels_(loaded_kernels(device, options.kernels)),
         ops_(queue()) {
-    sample_memory_ = memory_->take(kGemvRows * (kSampleParts * 2 + 1) * 4);
+    sample_memory_ = memory_->take((kGemvRows * (kSampleParts * 2 + 1) + 1) * 4);
     SampleScratch& s = ops_.scratch().sample;
     s.values = static_cast<float*>(sample_memory_.get());
     s.ids = reinterpret_cast<int32_t*>(s.values + kGemvRows * kSampleParts);
     s.counters = s.ids + kGemvRows * kSampleParts;
-    clear(s.counters, kGemvRows * 4);
+    clear(s.counters, (kGemvRows + 1) * 4);
     const bool chains = ops_.queue().bulk_copies && attribute(cudaDevAttrCooperativeLaunch, device_.index) != 0;
     if (options.one_launch && chains) reserve_chain();
   }
@@ -321,14 +321,15 @@ class CudaBackend : public CudaBackendBase {
   void clear(void* data, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, memory_->stream())); }
 
   void reserve_chain() {
-    constexpr int64_t kWords = 1 << 16;  // twice what a token of the largest model takes
-    constexpr size_t kBytes = kWords * 8 + kChainCounters * 4;
-    chain_memory_ = memory_->take(kBytes);
-    clear(chain_memory_.get(), kBytes);
+    constexpr int64_t kSlots = 1 << 21;  // a step of the largest model takes 2.06 million
+    constexpr size_t kBytes = 2 * kSlots * 4, kAll = kBytes + kChainCounters * 4;
+    chain_memory_ = memory_->take(kAll);
+    clear(chain_memory_.get(), kAll);
+    CUDA_CHECK(cudaMemsetAsync(chain_memory_.get(), 0xff, kBytes, memory_->stream()));
     ChainScratch& s = ops_.scratch().chain;
-    s.words = static_cast<uint64_t*>(chain_memory_.get());
-    s.word_count = kWords;
-    s.counters = reinterpret_cast<int32_t*>(s.words + kWords);
+    s.slots = static_cast<uint32_t*>(chain_memory_.get());
+    s.slot_count = kSlots;
+    s.counters = reinterpret_cast<int32_t*>(s.slots + 2 * kSlots);
   }
 
   void reserve_decode(int64_t slots, const AttentionShape& shape) {
@@ -340,7 +341,7 @@ class CudaBackend : public CudaBackendBase {
       partials_ = partials;
     }
     ChainScratch& chain = ops_.scratch().chain;
-    if (const int64_t words = partials / kGemvRows; chain.words && words > chain.partial_count) {
+    if (const int64_t words = partials / kGemvRows; chain.slots && words > chain.partial_count) {
       chain_partials_memory_ = memory_->take(static_cast<size_t>(words) * 8);
       chain.partials = static_cast<uint64_t*>(chain_partials_memory_.get());
       chain.partial_count = words;

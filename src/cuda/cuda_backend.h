@@ -14,9 +14,8 @@ namespace vireo {
 struct CudaOptions {
   int device = 0;   // as the CUDA runtime counts
   int kernels = 0;  // 87: the compute_87 code, translated for the device by its driver; 0: the best that was built
-  // A recorded step of one row is one launch (compute capability 9.0) instead of one for each op. Right on one H200 in an earlier form
-  // and not measured in this one: nothing uses it yet.
-  bool one_launch = false;
+  // A recorded step of one row is one launch (compute capability 9.0) instead of one for each op.
+  bool one_launch = true;
 };
 
 // Has the driver take the compute_87 code where kernels is 87. It listens only before it is first used: call this before anything

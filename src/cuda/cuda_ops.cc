@@ -146,6 +146,10 @@ void CudaOps::advance(const Step& step) {
   cuda::advance(now(), step);
 }
 
+void CudaOps::finish_step(Tensor logits, const Step& step, IdRing ring) {
+  cuda::finish_step(now(), logits, step, scratch_.sample, ring);
+}
+
 void CudaOps::route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) {
   cuda::route(now(), logits, renormalize, ids, weights);
 }

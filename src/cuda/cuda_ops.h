@@ -53,6 +53,8 @@ class CudaOps : public Ops {
   void add_positions(Tensor table, Tensor taps, Tensor weights, Tensor inout) override;
   void sample(Tensor logits, const Step& step) override;
   void advance(const Step& step) override;
+  // Both, and the ids to the ring.
+  void finish_step(Tensor logits, const Step& step, IdRing ring);
   void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) override;
   void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
                Tensor inout) override;

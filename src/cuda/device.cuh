@@ -80,6 +80,9 @@ __device__ __forceinline__ void keep_in_registers(uint32_t& v) {
 __device__ __forceinline__ void keep_in_registers(int64_t& v) {
   asm volatile("" : "+l"(v));
 }
+__device__ __forceinline__ void keep_in_registers(float& v) {
+  asm volatile("" : "+f"(v));
+}
 template <typename T>
 __device__ __forceinline__ void keep_in_registers(T*& p) {
   asm volatile("" : "+l"(p));
@@ -96,9 +99,12 @@ __device__ __forceinline__ int32_t add_in_order(int32_t* p, int32_t v) {
 // What `source` has at index_of(0 to kCount - 1): begin() sends for it, is_there() tells whether what came is it. All loads are on their way
 // together, and again those that were too early.
 template <int kCount, typename Source, typename Index>
-__device__ __forceinline__ void fetch(const Source& source, Index index_of, typename Source::Raw (&raw)[kCount]) {
+__device__ __forceinline__ void send_for(const Source& source, Index index_of, typename Source::Raw (&raw)[kCount]) {
 #pragma unroll
   for (int i = 0; i < kCount; ++i) raw[i] = source.begin(index_of(i));
+}
+template <int kCount, typename Source, typename Index>
+__device__ __forceinline__ void receive(const Source& source, Index index_of, typename Source::Raw (&raw)[kCount]) {
   const auto all = [&] {
     bool there = true;
 #pragma unroll
@@ -111,6 +117,11 @@ __device__ __forceinline__ void fetch(const Source& source, Index index_of, type
       if (!source.is_there(raw[i])) raw[i] = source.begin(index_of(i));
     }
   }
+}
+template <int kCount, typename Source, typename Index>
+__device__ __forceinline__ void fetch(const Source& source, Index index_of, typename Source::Raw (&raw)[kCount]) {
+  send_for(source, index_of, raw);
+  receive(source, index_of, raw);
 }
 
 __device__ __forceinline__ float warp_sum(float v) {

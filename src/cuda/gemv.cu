@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(512, 2) gemv_kernel(GemvArguments a, int padde
   };
 #pragma unroll
   for (int i = 0; i < kDepth; ++i) fetch();
-  const auto norm = first_weights<4>(a, blockDim.x);
+  const auto norm = first_weights<4>(a, Crew<1>{static_cast<int>(blockDim.x)});
   // Thread i < 8 * rows finishes output i % 8 of row i / 8.
   const int my_row = threadIdx.x / kTileOuts, my_out = threadIdx.x % kTileOuts;
   const bool adds = a.into == Into::kAdd && my_row < a.rows;
@@ -68,8 +68,7 @@ __global__ void __launch_bounds__(512, 2) gemv_kernel(GemvArguments a, int padde
   let_next_start();
   wait_for_previous();
   float old = adds ? old_of(blockIdx.x) : 0.0f;
-  stage_rows(
-      b, norm, padded, blockDim.x, [](float v) { return block_sum(v); }, staged);
+  stage_rows<Staging::kInOrder>(b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
   __syncthreads();
 
   const bool has_row = lane / 4 < a.rows;

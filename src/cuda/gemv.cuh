@@ -34,6 +34,19 @@ __host__ __device__ inline constexpr int staged_stride(int padded) {
   return padded * 2 + 64;
 }
 
+// Who brings a row: one team, or two that take every other two pairs of a thread. The sum of squares is the same: a thread of one team adds
+// what would be the other's apart.
+template <int kTeams>
+struct Crew {
+  int threads;  // of a team
+  int team = 0;
+  __device__ __forceinline__ int column(int k) const {
+    const int thread = kTeams == 1 ? threadIdx.x : threadIdx.x - team * threads;
+    return (kTeams == 1 ? k : k / 2 * 4 + team * 2 + k % 2) * threads + thread;
+  }
+  __device__ __forceinline__ int sum_of(int k) const { return kTeams == 1 ? k / 2 % 2 : 0; }
+};
+
 // The first pairs of norm weights of a thread, read before the kernel ahead has ended.
 template <int kPairs>
 struct NormWeights {
@@ -45,12 +58,12 @@ __device__ __forceinline__ float2 pair_of(const float* row, int c, int columns) 
   return {2 * c < columns ? row[2 * c] : 0.0f, 2 * c + 1 < columns ? row[2 * c + 1] : 0.0f};
 }
 
-template <int kPairs>
-__device__ __forceinline__ NormWeights<kPairs> first_weights(const GemvArguments& a, int threads) {
+template <int kPairs, int kTeams>
+__device__ __forceinline__ NormWeights<kPairs> first_weights(const GemvArguments& a, Crew<kTeams> crew) {
   NormWeights<kPairs> w;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
-    w.pairs[i] = a.norm ? pair_of(a.norm, i * threads + threadIdx.x, a.in) : float2{};
+    w.pairs[i] = a.norm ? pair_of(a.norm, crew.column(i), a.in) : float2{};
   }
   return w;
 }
@@ -65,17 +78,28 @@ struct PlainPairs {
   __device__ __forceinline__ float2 value(Raw raw, int) const { return raw; }
 };
 
-// A float32 row, normalised.
-template <int kPairs, typename Row, typename Sum>
+// How four pairs of inputs lie in 16 staged bytes: in their order, or with the two in the middle swapped.
+enum class Staging { kInOrder, kSwapped };
+template <Staging kStaging>
+__device__ __forceinline__ int place_of_pair(int c) {
+  return kStaging == Staging::kInOrder ? c : (c & ~3) | (c & 1) << 1 | (c >> 1 & 1);
+}
+template <Staging kStaging>
+__device__ __forceinline__ uint4 placed(uint4 v) {
+  return kStaging == Staging::kInOrder ? v : uint4{v.x, v.z, v.y, v.w};
+}
+
+// A float32 row, normalised; sum_of_all(a, b) adds both over all who bring it.
+template <Staging kStaging, int kPairs, int kTeams, typename Row, typename Sum>
 __device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormWeights<kPairs>& w, const Row& row,
-                                             int padded, int threads, Sum sum_of_block, uint32_t* to) {
+                                             int padded, Crew<kTeams> crew, Sum sum_of_all, uint32_t* to) {
   typename Row::Raw raw[kPairs];
   float2 x[kPairs];
-  float squares = 0;
+  float squares[2] = {0, 0};
   fetch(
-      row, [&](int i) { return i * threads + static_cast<int>(threadIdx.x); }, raw);
+      row, [&](int i) { return crew.column(i); }, raw);
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) x[i] = row.value(raw[i], i * threads + threadIdx.x);
+  for (int i = 0; i < kPairs; ++i) x[i] = row.value(raw[i], crew.column(i));
   const auto pair_at = [&](int c) {
     typename Row::Raw one[1];
     fetch(
@@ -83,35 +107,36 @@ __device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormW
     return row.value(one[0], c);
   };
 #pragma unroll
-  for (int i = 0; i < kPairs; ++i) squares += x[i].x * x[i].x + x[i].y * x[i].y;
+  for (int i = 0; i < kPairs; ++i) squares[crew.sum_of(i)] += x[i].x * x[i].x + x[i].y * x[i].y;
 #pragma unroll 1
-  for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
-    const float2 v = pair_at(c);
-    squares += v.x * v.x + v.y * v.y;
+  for (int i = kPairs; crew.column(i) < padded / 2; ++i) {
+    const float2 v = pair_at(crew.column(i));
+    (crew.sum_of(i) == 0 ? squares[0] : squares[1]) += v.x * v.x + v.y * v.y;
   }
-  const float scale = rsqrtf(sum_of_block(squares) / static_cast<float>(a.in) + a.eps);
+  const float scale = rsqrtf(sum_of_all(squares[0], squares[1]) / static_cast<float>(a.in) + a.eps);
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
-    const int c = i * threads + threadIdx.x;
-    if (c < padded / 2) to[c] = pack_bf16(w.pairs[i].x * (x[i].x * scale), w.pairs[i].y * (x[i].y * scale));
+    const int c = crew.column(i);
+    if (c < padded / 2) to[place_of_pair<kStaging>(c)] = pack_bf16(w.pairs[i].x * (x[i].x * scale), w.pairs[i].y * (x[i].y * scale));
   }
 #pragma unroll 1
-  for (int c = kPairs * threads + threadIdx.x; c < padded / 2; c += threads) {
+  for (int i = kPairs; crew.column(i) < padded / 2; ++i) {
+    const int c = crew.column(i);
     const float2 v = pair_at(c), g = pair_of(a.norm, c, a.in);
-    to[c] = pack_bf16(g.x * (v.x * scale), g.y * (v.y * scale));
+    to[place_of_pair<kStaging>(c)] = pack_bf16(g.x * (v.x * scale), g.y * (v.y * scale));
   }
 }
 
-// Rows of x as bf16 in shared memory, zeros up to `padded` columns, by the first `threads` threads; sum_of_block adds a value over these.
-template <int kPairs, typename Sum>
+// Rows of x as bf16 in shared memory, zeros up to `padded` columns, by the first `threads` threads; sum_of_all(a, b) adds both over these.
+template <Staging kStaging, int kPairs, typename Sum>
 __device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWeights<kPairs>& w, int padded,
-                                           int threads, Sum sum_of_block, char* staged) {
+                                           int threads, Sum sum_of_all, char* staged) {
 #pragma unroll 1
   for (int r = 0; r < a.rows; ++r) {
     char* to = staged + r * staged_stride(padded);
     if (a.norm) {
       const PlainPairs row = {static_cast<const float*>(a.x) + r * a.x_stride, a.in};
-      stage_normed(a, w, row, padded, threads, sum_of_block, reinterpret_cast<uint32_t*>(to));
+      stage_normed<kStaging>(a, w, row, padded, Crew<1>{threads}, sum_of_all, reinterpret_cast<uint32_t*>(to));
       continue;
     }
     const bf16* from = static_cast<const bf16*>(a.x) + r * a.x_stride;
@@ -119,12 +144,13 @@ __device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWei
 #pragma unroll 4
       for (int c = threadIdx.x; c < padded / 8; c += threads) {
         const bool inside = c < a.in / 8;
-        reinterpret_cast<uint4*>(to)[c] = inside ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
+        const uint4 v = inside ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
+        reinterpret_cast<uint4*>(to)[c] = placed<kStaging>(v);
       }
     } else {
 #pragma unroll 1
       for (int c = threadIdx.x; c < padded; c += threads) {
-        reinterpret_cast<bf16*>(to)[c] = c < a.in ? from[c] : bf16{0};
+        reinterpret_cast<bf16*>(to)[place_of_pair<kStaging>(c / 2) * 2 + c % 2] = c < a.in ? from[c] : bf16{0};
       }
     }
   }

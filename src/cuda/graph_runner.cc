@@ -158,9 +158,9 @@ class GraphRunner : public Runner {
   }
 
   void step() {
-    walk(decode_.step);
-    backend_.ops().advance(decode_.step);
-    publish(backend_.cuda_ops().queue(), decode_.step.sampled, ring_.device_slots(), kRingSlots, ring_.counter());
+    logits_ = forward_(decode_.step);
+    sampled_ = decode_.step.sampled;
+    backend_.cuda_ops().finish_step(logits_, decode_.step, {ring_.device_slots(), kRingSlots, ring_.counter()});
   }
 
   void record() {

@@ -42,13 +42,15 @@ struct DecodeScratch {
   float* partials = nullptr;
   int32_t* counters = nullptr;
 };
-// Scratch of a chain: zeroed once.
+// Scratch of a chain. Of two sets of slots, all empty (0xff) at first, each launch uses one; the rest is zeroed once.
 inline constexpr int kMostLinks = 330;  // of a launch
-inline constexpr int kChainCounters = 2 + 2 * kMostLinks;
+inline constexpr int kChainCounters = 4 + 2 * kMostLinks;
 struct ChainScratch {
-  int32_t* counters = nullptr;  // kChainCounters: launches so far, blocks that left this one, what each link has sent
-  uint64_t *words = nullptr, *partials = nullptr;
-  int64_t word_count = 0, partial_count = 0;
+  // kChainCounters: launches so far, blocks that left this one, slots used of each set, what each link has sent.
+  int32_t* counters = nullptr;
+  uint32_t* slots = nullptr;
+  uint64_t* partials = nullptr;
+  int64_t slot_count = 0, partial_count = 0;  // of a set
 };
 int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape);
 // Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16.
@@ -81,7 +83,7 @@ void put_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout);
 void gather_rows(const Queue& queue, Tensor x, Tensor index, Tensor out);
 void add_positions(const Queue& queue, Tensor table, Tensor taps, Tensor weights, Tensor inout);
 
-// Scratch of sample: per row `kSampleParts` candidates and a zeroed counter.
+// Scratch of sample: per row `kSampleParts` candidates and a zeroed counter, and one more for all rows.
 inline constexpr int kSampleParts = 64;
 struct SampleScratch {
   float* values = nullptr;
@@ -90,8 +92,14 @@ struct SampleScratch {
 };
 void sample(const Queue& queue, Tensor logits, Tensor sampled, SampleScratch scratch);
 void advance(const Queue& queue, const Step& step);
-// Ids of `sampled` to a slot of a ring in host memory, then its number: `slots` slots of kGemvRows + 1 int32.
-void publish(const Queue& queue, Tensor sampled, int32_t* ring, int32_t slots, int32_t* counter);
+// A ring in host memory where steps leave their ids, and then their number: `count` slots of kGemvRows + 1 int32. `done` counts steps.
+struct IdRing {
+  int32_t* slots = nullptr;
+  int32_t count = 0;
+  int32_t* done = nullptr;
+};
+// sample, advance, and the ids to the ring, for up to kGemvRows rows of a decode step.
+void finish_step(const Queue& queue, Tensor logits, const Step& step, SampleScratch scratch, IdRing ring);
 
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
 void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, Tensor x, Tensor ids,

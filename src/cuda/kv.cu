@@ -43,8 +43,8 @@ __global__ void append_kernel(AppendArguments a) {
     bf16* from = is_q ? a.q + row * a.stride + int64_t{head} * a.head_dim
                       : a.k + row * a.stride + int64_t{head - a.heads} * a.head_dim;
     const HeadPairs weight = head_weights(is_q ? a.q_weight : a.k_weight, a.head_dim);
-    const HeadPairs pairs =
-        norm_rope(PlainHead{from}, weight, is_q ? a.q_eps : a.k_eps, a.cos_sin + row * a.cos_sin_stride, a.head_dim);
+    const HeadPairs pairs = norm_rope(PlainHead{from}, weight, is_q ? a.q_eps : a.k_eps,
+                                      head_angles(a.cos_sin + row * a.cos_sin_stride, a.head_dim), a.head_dim);
     if (is_q) {
       store_head(pairs, a.head_dim, from);
     } else if (slot >= 0) {

@@ -36,22 +36,32 @@ struct PlainHead {
   __device__ __forceinline__ float value(Raw raw, int) const { return raw; }
 };
 
-// `cos_sin` is the row's: head_dim / 2 cosines, then as many sines. In float32 from end to end.
+// What turns the pairs of a lane. `cos_sin` is the row's: head_dim / 2 cosines, then as many sines.
+struct HeadAngles {
+  float cosine[kMaxPairs], sine[kMaxPairs];
+};
+__device__ __forceinline__ HeadAngles head_angles(const float* cos_sin, int head_dim) {
+  const int n = head_dim / 2, lane = threadIdx.x % 32;
+  HeadAngles a;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const int j = i * 32 + lane;
+    a.cosine[i] = j < n ? cos_sin[j] : 0;
+    a.sine[i] = j < n ? cos_sin[n + j] : 0;
+  }
+  return a;
+}
+
+// In float32 from end to end.
 template <typename Head>
 __device__ __forceinline__ HeadPairs norm_rope(const Head& head, const HeadPairs& weight, float eps,
-                                               const float* cos_sin, int head_dim) {
+                                               const HeadAngles& angles, int head_dim) {
   const int n = head_dim / 2, lane = threadIdx.x % 32;
   HeadPairs p;
   // Low and high elements; lanes behind the end read the last.
   typename Head::Raw raw[2 * kMaxPairs];
   const auto element = [&](int i) { return i % 2 * n + min(i / 2 * 32 + lane, n - 1); };
-  float cosine[kMaxPairs], sine[kMaxPairs], squares = 0;
-#pragma unroll
-  for (int i = 0; i < kMaxPairs; ++i) {
-    const int j = i * 32 + lane;
-    cosine[i] = j < n ? cos_sin[j] : 0;
-    sine[i] = j < n ? cos_sin[n + j] : 0;
-  }
+  float squares = 0;
   fetch(head, element, raw);
 #pragma unroll
   for (int i = 0; i < kMaxPairs; ++i) {
@@ -65,8 +75,8 @@ __device__ __forceinline__ HeadPairs norm_rope(const Head& head, const HeadPairs
 #pragma unroll
   for (int i = 0; i < kMaxPairs; ++i) {
     const float x = weight.low[i] * (p.low[i] * scale), y = weight.high[i] * (p.high[i] * scale);
-    p.low[i] = x * cosine[i] - y * sine[i];
-    p.high[i] = y * cosine[i] + x * sine[i];
+    p.low[i] = x * angles.cosine[i] - y * angles.sine[i];
+    p.high[i] = y * angles.cosine[i] + x * angles.sine[i];
   }
   return p;
 }

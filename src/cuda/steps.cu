@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "base/check.h"
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 
@@ -34,9 +35,59 @@ __device__ Candidate best_of_block(Candidate c) {
   return c;
 }
 
-// grid.x parts of the row grid.y; the part that is done last compares all.
+struct AdvanceArguments {
+  int32_t *ids, *positions, *lengths, *slots;
+  const int32_t *sampled, *sequences, *page_table;
+  int rows, pages;
+};
+
+AdvanceArguments advance_arguments(const Step& step) {
+  AdvanceArguments a = {};
+  a.ids = step.ids.row<int32_t>(0);
+  a.positions = step.positions.row<int32_t>(0);
+  a.lengths = step.lengths.row<int32_t>(0);
+  a.slots = step.slots.row<int32_t>(0);
+  a.sampled = step.sampled.row<int32_t>(0);
+  a.sequences = step.sequences.row<int32_t>(0);
+  a.page_table = step.page_table.row<int32_t>(0);
+  a.rows = static_cast<int>(step.rows);
+  a.pages = static_cast<int>(step.page_table.cols);
+  return a;
+}
+
+__device__ __forceinline__ void advance_row(const AdvanceArguments& a, int r, int32_t sampled) {
+  a.ids[r] = max(0, sampled);
+  for (int axis = 0; axis < 3; ++axis) ++a.positions[3 * r + axis];
+  const int index = a.lengths[r];
+  const bool inside = index / kPageTokens < a.pages;
+  // Beyond the last page nothing is stored, and nothing more is seen.
+  if (inside) a.lengths[r] = index + 1;
+  a.slots[r] =
+      inside ? a.page_table[a.sequences[r] * a.pages + index / kPageTokens] * kPageTokens + index % kPageTokens : -1;
+}
+
+__global__ void advance_kernel(AdvanceArguments a) {
+  wait_for_previous();
+  for (int r = threadIdx.x; r < a.rows; r += blockDim.x) advance_row(a, r, a.sampled[r]);
+}
+
+// By one thread of each row; the last row's says that the step is done.
+__device__ __forceinline__ void publish_row(const IdRing& ring, int r, int rows, int32_t sampled, int32_t* rows_done) {
+  const int32_t number = *ring.done;
+  volatile int32_t* slot = ring.slots + number % ring.count * (kGemvRows + 1);
+  slot[r] = sampled;
+  __threadfence_system();
+  if (add_in_order(rows_done, 1) != rows - 1) return;
+  __threadfence_system();
+  slot[kGemvRows] = number + 1;
+  *rows_done = 0;
+  *ring.done = number + 1;
+}
+
+// grid.x parts of the row grid.y; the part that is done last compares all, and with `ring` finishes the step.
 __global__ void __launch_bounds__(kThreads)
-    sample_kernel(const float* logits, int64_t stride, int cols, SampleScratch s, int32_t* sampled) {
+    sample_kernel(const float* logits, int64_t stride, int cols, SampleScratch s, int32_t* sampled,
+                  AdvanceArguments advance, IdRing ring) {
   let_next_start();
   wait_for_previous();
   const float* row = logits + blockIdx.y * stride;
@@ -60,73 +111,37 @@ __global__ void __launch_bounds__(kThreads)
     c = better(c, {__ldcg(s.values + at), __ldcg(s.ids + at)});
   }
   c = best_of_block(c);
-  if (threadIdx.x == 0) {
-    sampled[blockIdx.y] = c.id;
-    s.counters[blockIdx.y] = 0;
-  }
+  if (threadIdx.x > 0) return;
+  sampled[blockIdx.y] = c.id;
+  s.counters[blockIdx.y] = 0;
+  if (!ring.slots) return;
+  advance_row(advance, blockIdx.y, c.id);
+  publish_row(ring, blockIdx.y, gridDim.y, c.id, s.counters + kGemvRows);
 }
 
-struct AdvanceArguments {
-  int32_t *ids, *positions, *lengths, *slots;
-  const int32_t *sampled, *sequences, *page_table;
-  int rows, pages;
-};
-
-__global__ void advance_kernel(AdvanceArguments a) {
-  wait_for_previous();
-  for (int r = threadIdx.x; r < a.rows; r += blockDim.x) {
-    a.ids[r] = max(0, a.sampled[r]);
-    for (int axis = 0; axis < 3; ++axis) ++a.positions[3 * r + axis];
-    const int index = a.lengths[r];
-    const bool inside = index / kPageTokens < a.pages;
-    // Beyond the last page nothing is stored, and nothing more is seen.
-    if (inside) a.lengths[r] = index + 1;
-    a.slots[r] =
-        inside ? a.page_table[a.sequences[r] * a.pages + index / kPageTokens] * kPageTokens + index % kPageTokens : -1;
-  }
-}
-
-__global__ void publish_kernel(const int32_t* sampled, int rows, int32_t* ring, int32_t slots, int32_t* counter) {
-  wait_for_previous();
-  const int32_t number = *counter;
-  volatile int32_t* slot = ring + number % slots * (kGemvRows + 1);
-  if (threadIdx.x < rows) slot[threadIdx.x] = sampled[threadIdx.x];
-  __threadfence_system();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    slot[kGemvRows] = number + 1;
-    *counter = number + 1;
-  }
+void launch_sample(const Queue& queue, Tensor logits, int32_t* sampled, SampleScratch scratch,
+                   const AdvanceArguments& advance, IdRing ring) {
+  const int parts = static_cast<int>(std::min<int64_t>(kSampleParts, (logits.cols + kThreads - 1) / kThreads));
+  launch(queue, sample_kernel, dim3(parts, static_cast<unsigned>(logits.rows)), kThreads, 0, logits.row<float>(0),
+         logits.stride, static_cast<int>(logits.cols), scratch, sampled, advance, ring);
 }
 
 }  // namespace
 
 void sample(const Queue& queue, Tensor logits, Tensor sampled, SampleScratch scratch) {
-  const int parts = static_cast<int>(std::min<int64_t>(kSampleParts, (logits.cols + kThreads - 1) / kThreads));
   for (int64_t first = 0; first < logits.rows; first += kGemvRows) {
     const int64_t rows = std::min<int64_t>(kGemvRows, logits.rows - first);
-    launch(queue, sample_kernel, dim3(parts, static_cast<unsigned>(rows)), kThreads, 0, logits.row<float>(first),
-           logits.stride, static_cast<int>(logits.cols), scratch, sampled.row<int32_t>(first));
+    launch_sample(queue, logits.slice_rows(first, rows), sampled.row<int32_t>(first), scratch, {}, {});
   }
 }
 
 void advance(const Queue& queue, const Step& step) {
-  AdvanceArguments a = {};
-  a.ids = step.ids.row<int32_t>(0);
-  a.positions = step.positions.row<int32_t>(0);
-  a.lengths = step.lengths.row<int32_t>(0);
-  a.slots = step.slots.row<int32_t>(0);
-  a.sampled = step.sampled.row<int32_t>(0);
-  a.sequences = step.sequences.row<int32_t>(0);
-  a.page_table = step.page_table.row<int32_t>(0);
-  a.rows = static_cast<int>(step.rows);
-  a.pages = static_cast<int>(step.page_table.cols);
-  launch(queue, advance_kernel, 1, 32, 0, a);
+  launch(queue, advance_kernel, 1, 32, 0, advance_arguments(step));
 }
 
-void publish(const Queue& queue, Tensor sampled, int32_t* ring, int32_t slots, int32_t* counter) {
-  launch(queue, publish_kernel, 1, 32, 0, sampled.row<int32_t>(0), static_cast<int>(sampled.rows), ring, slots,
-         counter);
+void finish_step(const Queue& queue, Tensor logits, const Step& step, SampleScratch scratch, IdRing ring) {
+  CHECK(logits.rows == step.rows && step.sampled.rows == step.rows && step.rows <= kGemvRows);
+  launch_sample(queue, logits, step.sampled.row<int32_t>(0), scratch, advance_arguments(step), ring);
 }
 
 }  // namespace vireo::cuda

@@ -26,8 +26,9 @@ __device__ __forceinline__ uint4 load_shared(uint32_t from) {
                : "memory");
   return v;
 }
-// The same where `valid`; without a branch.
-__device__ __forceinline__ void load_shared_if(uint4& v, uint32_t from, bool valid) {
+// The same where `valid`, zeros elsewhere; without a branch.
+__device__ __forceinline__ uint4 load_shared_or_zeros(uint32_t from, bool valid) {
+  uint4 v = {0, 0, 0, 0};
   asm volatile(
       "{ .reg .pred valid;\n"
       "setp.ne.s32 valid, %5, 0;\n"
@@ -35,6 +36,7 @@ __device__ __forceinline__ void load_shared_if(uint4& v, uint32_t from, bool val
       : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
       : "r"(from), "r"(static_cast<int>(valid))
       : "memory");
+  return v;
 }
 __device__ __forceinline__ void commit_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -21,10 +21,11 @@ bool parse(int argc, char** argv) {
     const std::string_view argument = argv[i];
     if (argument == "--kernels=87") {
       options().kernels = 87;
-    } else if (argument == "--one-launch") {
-      options().one_launch = true;
+    } else if (argument == "--many-launches") {
+      options().one_launch = false;
     } else {
-      std::fprintf(stderr, "unknown argument '%s'; known are --kernels=87, --one-launch and those of gtest\n", argv[i]);
+      std::fprintf(stderr, "unknown argument '%s'; known are --kernels=87, --many-launches and those of gtest\n",
+                   argv[i]);
       return false;
     }
   }

@@ -1,5 +1,5 @@
 // What tests on a CUDA device share. Their program has a main of its own: --kernels=87 runs the compute_87 code, translated for
-// the device by its driver; --one-launch has recorded steps of one row be one launch.
+// the device by its driver; --many-launches has recorded steps of one row be launches of their own for each op.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
         const bf16* value = key + int64_t{a.kv_heads} * kDim;
         const int slot = a.slots[row];
         const uint4 v = lane < kChunks ? reinterpret_cast<const uint4*>(value)[lane] : uint4{0, 0, 0, 0};
-        const HeadPairs pairs = norm_rope(PlainHead{key}, k_weight, a.k_eps, a.cos_sin, kDim);
+        const HeadPairs pairs = norm_rope(PlainHead{key}, k_weight, a.k_eps, head_angles(a.cos_sin, kDim), kDim);
         store_head(pairs, kDim, reinterpret_cast<bf16*>(to));
         if (lane < kChunks) reinterpret_cast<uint4*>(to + kWarpTokens * T::kPitch)[lane] = v;
         if (slot < 0) continue;
@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   if (warp < group) {
     const bf16* head = q + (int64_t{kv_head} * group + warp) * kDim;
     if (a.fused) {
-      store_head(norm_rope(PlainHead{head}, q_weight, a.q_eps, a.cos_sin, kDim), kDim, queries + warp * kDim);
+      store_head(norm_rope(PlainHead{head}, q_weight, a.q_eps, head_angles(a.cos_sin, kDim), kDim), kDim,
+                 queries + warp * kDim);
     } else if (lane < kChunks) {
       reinterpret_cast<uint4*>(queries + warp * kDim)[lane] = reinterpret_cast<const uint4*>(head)[lane];
     }

@@ -18,7 +18,7 @@
 namespace vireo::cuda {
 namespace {
 
-// Where a tensor's words lie among the launch's, or -1: it is read from memory, or nobody in the launch reads it.
+// Where what a link writes lies among the launch's slots, or -1: it is read from memory, or nobody in the launch reads it.
 using Place = int32_t;
 
 // One row times weights. As GemvArguments, but small: a launch's parameters are few.
@@ -30,7 +30,6 @@ struct ProductLink {
   int stride, out, in;
   float eps;
   Place from, old, to;
-  int16_t old_link;  // that wrote what is added to
   Into into;
   bool y_float, pairs;
 };
@@ -70,13 +69,14 @@ constexpr int kInFlight = 3;
 struct Links {
   AttendStep step;
   int count;
-  int staged_bytes, stages, in_flight;
+  int staged_bytes, stages;
+  int slots;  // taken
   ChainScratch scratch;
   Link links[kMostLinks];
 };
 static_assert(sizeof(Links) <= 32764);  // of a kernel's parameters
 
-// Tags tell launches apart for this many; then all words are cleared.
+// Tags tell launches apart for this many; then all partials are cleared.
 constexpr uint32_t kLinkBits = 9, kLaunches = 1u << (32 - kLinkBits);
 static_assert(kMostLinks < 1 << kLinkBits);
 
@@ -85,23 +85,22 @@ template <int kDim>
 constexpr int kStageBytes = std::max(kWeightStageBytes, 2 * WarpTile<kDim>::kBytes);
 constexpr int kPartStages = kPartWarps / 2;
 
-// The words of a launch, as a link sees them.
+// The slots and words of a launch, as a link sees them.
 struct Mail {
   int32_t* sent;  // tiles or units of each link that are on their way, behind them parts
   int expected;   // of the link before
-  Word* words;
+  Slot* slots;
   Word* partials;
   uint32_t launch_tag;
   int link;  // this one
 
-  __device__ __forceinline__ uint32_t tag_of(int n) const { return launch_tag + n + 1; }
-  __device__ __forceinline__ uint32_t tag() const { return tag_of(link); }
-  __device__ __forceinline__ uint32_t tag_before() const { return tag_of(link - 1); }
+  __device__ __forceinline__ uint32_t tag() const { return launch_tag + link + 1; }
 };
 
-// What others sent is on its way, or there: reading it before would only be in the way.
+// Most of what others sent is on its way, or there: reading it before would only be in the way.
+constexpr int kSentEighths = 7;
 __device__ __forceinline__ void wait_until_sent(const int32_t* sent, int expected) {
-  while (load_index(sent) < expected) {
+  while (load_index(sent) < expected * kSentEighths / 8) {
   }
 }
 __device__ __forceinline__ void say_sent(int32_t* sent, int count) {
@@ -110,38 +109,30 @@ __device__ __forceinline__ void say_sent(int32_t* sent, int count) {
     asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(sent), "r"(count) : "memory");
 }
 
-// Sources of words: x by pairs of floats, elements of a head of bf16, parts of a head of float32.
-struct MailPairs : Letters<2> {
-  int columns;
-  __device__ __forceinline__ Raw begin(int c) const { return Letters::begin(min(c, columns / 2 - 1)); }
-  __device__ __forceinline__ float2 value(const Raw& raw, int c) const {
-    return 2 * c < columns ? float2{float_of(raw, 0), float_of(raw, 1)} : float2{0, 0};
-  }
-};
-struct MailHead : Letters<1> {
-  __device__ __forceinline__ Raw begin(int j) const { return Letters::begin(j / 2); }
-  __device__ __forceinline__ float value(const Raw& raw, int j) const {
-    return j % 2 == 0 ? low_bf16(bits_of(raw, 0)) : high_bf16(bits_of(raw, 0));
-  }
-};
-// Output d, by a warp whose lanes have the same head: each reads the scores of one part for all.
+// A source of the words of parts of a head, for output d, by a warp whose lanes have the same head: each reads the scores of one part for
+// all.
 template <int kDim>
-struct MailParts : Letters<1> {
+struct MailParts {
+  const Word* words;
+  uint32_t tag;
   int d;
+  using Raw = Word;
+  __device__ __forceinline__ Raw begin(int i) const { return read_word(words + i); }
+  __device__ __forceinline__ bool is_there(Raw raw) const { return static_cast<uint32_t>(raw >> 32) == tag; }
   struct Batch {
-    Raw raw[kPartBatch + 2];
-    __device__ __forceinline__ float value(int j) const { return float_of(raw[j], 0); }
+    Word raw[kPartBatch + 2];
+    __device__ __forceinline__ float value(int j) const { return float_of(raw[j]); }
     __device__ __forceinline__ float largest(int j) const {
-      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch], 0), j);
+      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch]), j);
     }
     __device__ __forceinline__ float total(int j) const {
-      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch + 1], 0), j);
+      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch + 1]), j);
     }
   };
   __device__ __forceinline__ Batch read(int begin, int parts) const {
     Batch b;
     const auto word = [&](int i) {
-      const int j = i < kPartBatch ? i : threadIdx.x % kPartBatch;
+      const int j = i < kPartBatch ? i : threadIdx.x % 32 % kPartBatch;
       return min(begin + j, parts - 1) * (kDim + 2) + (i < kPartBatch ? d : kDim + i - kPartBatch);
     };
     fetch(*this, word, b.raw);
@@ -149,64 +140,82 @@ struct MailParts : Letters<1> {
   }
 };
 
-// Eight bf16.
-__device__ __forceinline__ uint4 words_of(const Letter<2>& low, const Letter<2>& high) {
-  return {bits_of(low, 0), bits_of(low, 1), bits_of(high, 0), bits_of(high, 1)};
+__device__ __forceinline__ GemvArguments arguments_of(const ProductLink& link) {
+  GemvArguments a = {};
+  a.w = link.w;
+  a.stride = link.stride;
+  a.out = link.out;
+  a.in = link.in;
+  a.x = link.x;
+  a.rows = 1;
+  a.norm = link.norm;
+  a.eps = link.eps;
+  a.bias = link.bias;
+  a.y = link.y;
+  a.y_float = link.y_float;
+  a.pairs = link.pairs;
+  a.into = link.into;
+  return a;
 }
 
-// x, what is added to, and the outputs as words.
+// x, what is added to, and the outputs in slots.
 struct MailEnds {
   const ProductLink& link;
   Mail mail;
   int before;  // tiles or units that x comes from
-  using Old = Letter<1>;
+  using Old = Slot;
+  static constexpr bool kFarArguments = false;
 
-  template <int kPairs>
-  __device__ __forceinline__ void stage(const GemvArguments& a, const NormWeights<kPairs>& norm, int padded,
-                                        char* staged) const {
-    if (link.from < 0) return stage_rows(a, norm, padded, kUsers, sum_of_users, staged);
-    if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, before);
-    meet();
-    const Letters<2> words = {mail.words + link.from, mail.tag_before()};
-    if (a.norm) {
-      const MailPairs row = {words, a.in};
-      return stage_normed(a, norm, row, padded, kUsers, sum_of_users, reinterpret_cast<uint32_t*>(staged));
+  __device__ __forceinline__ void stage(const GemvArguments& a, int team, int padded, char* staged) const {
+    if (link.from < 0) {
+      if (team == 0) PlainEnds().stage(a, team, padded, staged);
+      return;
     }
-    constexpr int kBatch = 4;  // of 8 inputs, whose loads are in flight together
+    const Crew<2> crew = {kUsers, team};
+    const auto norm = first_weights<2>(a, crew);
+    if (threadIdx.x % kUsers == 0) wait_until_sent(mail.sent + mail.link - 1, before);
+    meet(team);
+    if (a.norm) {
+      const SlotPairs row = {mail.slots + link.from, a.in / 2};
+      const auto sum_of_all = [&](float v, float) { return sum_of_teams(v, team); };
+      return stage_normed<Staging::kSwapped>(a, norm, row, padded, crew, sum_of_all,
+                                             reinterpret_cast<uint32_t*>(staged));
+    }
+    const SlotQuads row = {mail.slots + link.from, a.in / 8};
+    constexpr int kBatch = 2, kAll = Ring<true>::kAllUsers;  // batches of 8 inputs, whose loads are in flight together
 #pragma unroll 1
-    for (int first = threadIdx.x; first < padded / 8; first += kBatch * kUsers) {
-      Letter<2> raw[2 * kBatch];
-      fetch(
-          words, [&](int i) { return 2 * min(first + i / 2 * kUsers, a.in / 8 - 1) + i % 2; }, raw);
+    for (int first = threadIdx.x; first < padded / 8; first += kBatch * kAll) {
+      uint4 raw[kBatch];
+      fetch(row, [&](int i) { return first + i * kAll; }, raw);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int c = first + i * kUsers;
-        if (c < padded / 8)
-          reinterpret_cast<uint4*>(staged)[c] = c < a.in / 8 ? words_of(raw[2 * i], raw[2 * i + 1]) : uint4{0, 0, 0, 0};
+        const int c = first + i * kAll;
+        if (c < padded / 8) reinterpret_cast<uint4*>(staged)[c] = placed<Staging::kSwapped>(raw[i]);
       }
     }
   }
 
   __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int, int out) const {
-    if (link.old < 0) return {__float_as_uint(static_cast<const float*>(a.y)[out])};
-    return begin_letter<1>(mail.words + link.old + out);
+    if (link.old < 0) return __float_as_uint(static_cast<const float*>(a.y)[out]);
+    return read_slot(mail.slots + link.old + out);
   }
   __device__ __forceinline__ float old(Old o, int out) const {
-    while (link.old >= 0 && !has_tag(o, mail.tag_of(link.old_link))) o = begin_letter<1>(mail.words + link.old + out);
-    return float_of(o, 0);
+    while (link.old >= 0 && o == kEmpty) o = read_slot(mail.slots + link.old + out);
+    return __uint_as_float(o);
   }
 
-  __device__ __forceinline__ void finish(const GemvArguments& a, bool mine, int, int out, float v, float up,
+  __device__ __forceinline__ void finish(const GemvArguments&, bool mine, int, int out, float v, float up,
                                          float old) const {
+    const GemvArguments a = arguments_of(link);  // near, so read late
     const Finished f = finished(a, out, v, up, old);
     const float next = __shfl_down_sync(kAllLanes, f.value, a.into == Into::kSiluPairs ? 2 : 1);
     const int tiles = __popc(__ballot_sync(kAllLanes, mine && out % kTileOuts == 0));
-    Word* to = mail.words + link.to;
+    Slot* to = mail.slots + link.to;
     const bool sends = mine && f.counts && link.to >= 0;
     if (sends && a.y_float) {
-      send_word(to + f.output, f.value, mail.tag());
+      send_slot(to + f.output, __float_as_uint(f.value));
     } else if (sends && f.output % 2 == 0) {
-      send_word(to + f.output / 2, pack_bf16(f.value, next), mail.tag());
+      send_slot(to + f.output / 2, pack_bf16(f.value, next));
     }
     if (tiles > 0) say_sent(mail.sent + mail.link, tiles);
     if (mine && f.counts) put(a, 0, f.output, f.value);
@@ -297,7 +306,7 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
 __device__ __forceinline__ void send_outputs(const AttendLink& a, const Mail& mail, int64_t at, float low, float high) {
   const uint32_t pair = pack_bf16(low, high);
   *reinterpret_cast<uint32_t*>(a.out + at) = pair;
-  if (a.to >= 0) send_word(mail.words + a.to + at / 2, pair, mail.tag());
+  if (a.to >= 0) send_slot(mail.slots + a.to + at / 2, pair);
 }
 
 // The block's parts of one row's attention, with norm, rotation and append before, by the first team.
@@ -307,35 +316,38 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
   using T = WarpTile<kDim>;
   constexpr int kChunks = kDim / 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.heads / s.kv_heads;
-  const bool there = first < p.items;
-  if (there && threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
-  if (there) meet();
-  const auto head_at = [&](int head) {
-    return MailHead{{mail.words + a.from + int64_t{head} * (kDim / 2), mail.tag_before()}};
-  };
+  const auto head_at = [&](int head) { return SlotHead{mail.slots + a.from + int64_t{head} * (kDim / 2)}; };
 #pragma unroll 1
   for (int item = first; item < p.items; item += gridDim.x) {
     const int kv_head = item / p.parts, part = item % p.parts;
     const int tokens = p.length - (part * kSplitTokens + warp * kWarpTokens);  // from the warp's first one on
+    // One warp brings the new key and value, those after it a query each.
     const bool brings = tokens > 0 && tokens <= kWarpTokens;
-    if (warp < group) {
-      const HeadPairs query =
-          norm_rope(head_at(kv_head * group + warp), head_weights(a.q_weight, kDim), a.q_eps, s.cos_sin, kDim);
-      store_head(query, kDim, queries + warp * kDim);
+    const int bringer = (p.length - 1) % kSplitTokens / kWarpTokens,
+              query = (warp - bringer + kPartWarps - 1) % kPartWarps;
+    const bool asks = query < group;
+    const HeadPairs first_weight = head_weights(asks ? a.q_weight : a.k_weight, kDim);
+    const int slot = brings ? load_index(s.slots) : -1;
+    if (item == first) {
+      if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
+      meet();
+    }
+    const HeadAngles angles = head_angles(s.cos_sin, kDim);
+    if (asks) {
+      store_head(norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim), kDim,
+                 queries + query * kDim);
     }
     HeadPairs key;
     uint4 value = {0, 0, 0, 0};
-    int slot = -1;
     if (brings) {
-      slot = load_index(s.slots);
-      key = norm_rope(head_at(s.heads + kv_head), head_weights(a.k_weight, kDim), a.k_eps, s.cos_sin, kDim);
-      if (lane < kChunks) {
-        Letter<2> raw[2];
-        const Letters<2> from = {head_at(s.heads + s.kv_heads + kv_head).words, mail.tag_before()};
-        fetch(
-            from, [&](int i) { return lane * 2 + i; }, raw);
-        value = words_of(raw[0], raw[1]);
-      }
+      uint4 raw[1];
+      const SlotQuads from = {head_at(s.heads + s.kv_heads + kv_head).slots, kChunks};
+      const auto chunk = [&](int) { return lane; };
+      send_for(from, chunk, raw);
+      key = norm_rope(head_at(s.heads + kv_head), asks ? head_weights(a.k_weight, kDim) : first_weight, a.k_eps, angles,
+                      kDim);
+      receive(from, chunk, raw);
+      value = raw[0];
     }
     Ring<true> mine = ring;
     for (int i = 0; i < warp / 2; ++i) mine.next();
@@ -384,7 +396,7 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       if (d > 1) continue;
       send_word(to + kDim + d, d == 0 ? joined.most : joined.total, mail.tag());
     }
-    say_sent(mail.sent + mail.link + (p.parts == 1 ? 0 : kMostLinks), 1);
+    if (warp == 0) say_sent(mail.sent + mail.link + (p.parts == 1 ? 0 : kMostLinks), 1);
     order_copies();
     for (int i = 0; i < kPartStages; ++i, ring.next()) ring.release();
   }
@@ -405,32 +417,14 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
     if (warp != unit % kUserWarps) continue;
     const int64_t head = unit / kUnits;
     const int d = unit % kUnits * 32 + lane;
-    if (lane == 0) wait_until_sent(mail.sent + kMostLinks + mail.link, p.items * kUserWarps);
+    if (lane == 0) wait_until_sent(mail.sent + kMostLinks + mail.link, p.items);
     __syncwarp();
     const Word* words = mail.partials + head * s.parts * WarpTile<kDim>::kPart;
-    const float v = add_parts(MailParts<kDim>{{words, mail.tag()}, d}, p.parts);
+    const float v = add_parts(MailParts<kDim>{words, mail.tag(), d}, p.parts);
     const float next = __shfl_down_sync(kAllLanes, v, 1);
     if (d % 2 == 0) send_outputs(a, mail, head * kDim + d, v, next);
     say_sent(mail.sent + mail.link, 1);
   }
-}
-
-__device__ __forceinline__ GemvArguments arguments_of(const ProductLink& link) {
-  GemvArguments a = {};
-  a.w = link.w;
-  a.stride = link.stride;
-  a.out = link.out;
-  a.in = link.in;
-  a.x = link.x;
-  a.rows = 1;
-  a.norm = link.norm;
-  a.eps = link.eps;
-  a.bias = link.bias;
-  a.y = link.y;
-  a.y_float = link.y_float;
-  a.pairs = link.pairs;
-  a.into = link.into;
-  return a;
 }
 
 template <int kDim>
@@ -448,11 +442,11 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   char* staged = reinterpret_cast<char*>(shared + link_chunks);
   const ProductRoom room = {staged, reinterpret_cast<float*>(staged + c.staged_bytes)};
   const int team = threadIdx.x / kUsers;  // the last one copies
-  Ring<true> ring(barriers, shared_address(room.parts) + Ring<true>::kTeams * parts_bytes(kGroup, 1), kStageBytes<kDim>,
+  Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams), kStageBytes<kDim>,
                   c.stages);
   if (threadIdx.x == 0) ring.start();
   __syncthreads();
-  ring.most_in_flight = c.in_flight;
+  ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
     leave_registers<24>();
     return send_links<kDim>(links, c.count, c.step, ring);
@@ -462,7 +456,16 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   const ChainScratch& scratch = c.scratch;
   const uint32_t launch = load_index(scratch.counters);
   const Parts parts = parts_of(c.step);
-  Mail mail = {scratch.counters + 2, 0, scratch.words, scratch.partials, launch << kLinkBits, 0};
+  // Of the two sets of slots the other one, which the launch before used, is emptied for the next.
+  const uint32_t set = launch % 2;
+  int32_t* used = scratch.counters + 2;
+  uint4* other = reinterpret_cast<uint4*>(scratch.slots + (1 - set) * scratch.slot_count);
+  const int emptied = load_index(used + 1 - set) / 4, users = static_cast<int>(gridDim.x) * Ring<true>::kAllUsers;
+  for (int i = blockIdx.x * Ring<true>::kAllUsers + threadIdx.x; i < emptied; i += users) {
+    other[i] = uint4{kEmpty, kEmpty, kEmpty, kEmpty};
+  }
+  Mail mail = {scratch.counters + 4, 0, scratch.slots + set * scratch.slot_count, scratch.partials,
+               launch << kLinkBits,  0};
 #pragma unroll 1
   for (int n = 0; n < c.count; ++n) {
     const Link& link = links[n];
@@ -476,19 +479,15 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
       } else {
         join_parts<kDim>(link.attend, c.step, parts, first, mail, ring);
       }
-      mail.expected = parts.parts == 1 ? parts.items * kUserWarps : c.step.heads * (kDim / 32);
+      mail.expected = parts.parts == 1 ? parts.items : c.step.heads * (kDim / 32);
       continue;
     }
     const GemvArguments a = arguments_of(link.product);
     mail.expected = tiles_of(a.out);
     if (first >= tiles_of(a.out)) continue;
     const int padded = (link.product.stride + kStep - 1) / kStep * kStep;
-    const int blocks = static_cast<int>(gridDim.x), stages = (link.product.stride + kStageIn - 1) / kStageIn;
-    // The teams take turns. A team that passes over a whole ring of stages could not tell their rounds apart: then one does all.
-    const int end = tiles_of(a.out), teams = ring.stages > stages + c.in_flight ? Ring<true>::kTeams : 1;
-    const Tiles tiles = {team < teams ? first + team * blocks : end, teams * blocks, end, teams > 1 ? stages : 0};
+    const Tiles tiles = {first, static_cast<int>(gridDim.x), tiles_of(a.out)};
     multiply_tiles<2, kGroup>(a, tiles, padded, team, room, ring, MailEnds{link.product, mail, before});
-    if (team >= teams) ring.skip((end - first + blocks - 1) / blocks * stages);
   }
   // The last block to leave makes the counters what the next launch expects.
   meet_all();
@@ -497,12 +496,12 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   meet();
   if (!last) return;
   const bool again = launch + 1 == kLaunches;
-  for (int64_t i = threadIdx.x; again && i < scratch.word_count; i += kUsers) scratch.words[i] = 0;
   for (int64_t i = threadIdx.x; again && i < scratch.partial_count; i += kUsers) scratch.partials[i] = 0;
   for (int i = threadIdx.x; i < 2 * kMostLinks; i += kUsers) mail.sent[i] = 0;
   if (threadIdx.x == 0) {
     scratch.counters[0] = again ? 0 : launch + 1;
     scratch.counters[1] = 0;
+    used[set] = c.slots;
   }
 #endif
 }
@@ -512,10 +511,9 @@ void run(const Queue& queue, Links& links) {
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(chain_kernel<kDim>), queue.block_shared_bytes);
   const int before =
-      links.count * static_cast<int>(sizeof(Link)) + links.staged_bytes + Ring<true>::kTeams * parts_bytes(kGroup, 1);
+      links.count * static_cast<int>(sizeof(Link)) + links.staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams);
   links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / kStageBytes<kDim>);
-  CHECK(links.stages >= kPartStages);
-  links.in_flight = std::min(links.stages - 1, kInFlight);
+  CHECK(links.stages >= kPartStages && links.stages > kInFlight);
   launch_together(queue, chain_kernel<kDim>, queue.multiprocessors, Ring<true>::kThreads,
                   static_cast<size_t>(before + links.stages * kStageBytes<kDim>), links);
 }
@@ -523,25 +521,18 @@ void run(const Queue& queue, Links& links) {
 }  // namespace
 
 struct Chain::State {
-  struct Written {
-    Place place;
-    int link;
-  };
   Links links = {};
   std::vector<std::function<void()>> alone;
-  std::map<const void*, Written> tensors;  // written by links
-  const void* last = nullptr;              // what the last link wrote
-  int64_t words = 0;                       // taken
+  std::map<const void*, Place> tensors;  // written by links
+  const void* last = nullptr;            // what the last link wrote
   int head_dim = 0;
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
   // The next link, with a place for what it writes; null where there is none.
-  Link* add(const void* out, int64_t out_words, std::function<void()> by_itself) {
-    if (!tensors.count(out)) {
-      if (words + out_words > links.scratch.word_count) return nullptr;
-      tensors[out] = {static_cast<Place>(words), -1};
-      words += (out_words + 1) / 2 * 2;
-    }
+  Link* add(const void* out, int64_t slots, std::function<void()> by_itself) {
+    if (links.slots + slots > links.scratch.slot_count) return nullptr;
+    tensors[out] = slots > 0 ? links.slots : -1;
+    links.slots += static_cast<int>((slots + 3) / 4 * 4);
     last = out;
     alone.push_back(std::move(by_itself));
     return &links.links[links.count++];
@@ -559,25 +550,21 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   if (x.rows != 1 || w.in % 8 != 0 || out.cols % 2 != 0 || pairs != (into == Into::kSiluPairs)) return false;
   State& s = *state_;
   if (s.links.count == kMostLinks || (s.links.count > 0 && s.last != x.data)) launch();
-  // The last of a chain, such as logits, has no reader: it takes no room among the words.
+  // The last of a chain, such as logits, has no reader: it takes no slots.
   const bool has_reader = out.cols <= kMostColumns;
   const int number = s.links.count;
+  const auto before = s.tensors.find(out.data);
+  const Place old = into == Into::kAdd && before != s.tensors.end() ? before->second : -1;
+  const Place from = number > 0 ? s.tensors.at(x.data) : -1;
   Link* link = s.add(out.data, !has_reader ? 0 : out.dtype == DType::kF32 ? out.cols : out.cols / 2, std::move(alone));
   if (!link) return false;
-  State::Written& written = s.tensors.at(out.data);
   const GemvArguments a = gemv_arguments(w, x, norm, into, out);
   link->kind = Link::Kind::kProduct;
   link->first = s.next_block;
   ProductLink& p = link->product;
-  p = {a.w,   a.x,  a.y,       a.norm, a.bias, static_cast<int>(a.stride),
-       a.out, a.in, a.eps,     -1,     -1,     has_reader ? written.place : -1,
-       -1,    into, a.y_float, a.pairs};
-  if (number > 0) p.from = s.tensors.at(x.data).place;
-  if (into == Into::kAdd && written.link >= 0) {
-    p.old = written.place;
-    p.old_link = static_cast<int16_t>(written.link);
-  }
-  written.link = number;
+  p = {a.w,   a.x,       a.y,    a.norm, a.bias, static_cast<int>(a.stride),
+       a.out, a.in,      a.eps,  from,   old,    s.tensors.at(out.data),
+       into,  a.y_float, a.pairs};
   s.links.staged_bytes = std::max(s.links.staged_bytes, staged_stride(padded_columns(w)));
   const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
   s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
@@ -597,8 +584,6 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
   s.head_dim = shape.head_dim;
-  State::Written& written = s.tensors.at(out.data);
-  written.link = s.links.count - 1;
   link->kind = Link::Kind::kAttend;
   link->first = s.next_block;
   link->attend = {norms.q.weight.row<float>(0),
@@ -608,8 +593,8 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
                   out.row<bf16>(0),
                   norms.q.eps,
                   norms.k.eps,
-                  s.tensors.at(qkv.data).place,
-                  written.place};
+                  s.tensors.at(qkv.data),
+                  s.tensors.at(out.data)};
   s.links.step = {norms.cos_sin.row<float>(0),
                   step.sequences.row<int32_t>(0),
                   step.lengths.row<int32_t>(0),

@@ -14,11 +14,9 @@ inline constexpr int kWeightPitch = kStageIn * 2 + 64;
 inline constexpr int kWeightStageBytes = kTileOuts * kWeightPitch;
 static_assert(kUserWarps * 2 == kStageSteps);
 
-// The tiles of a product that are a block's, or a team's of it: first, first + step, ... Between two of a team is one of the other, `skipped`
-// stages.
+// The tiles of a product that are a block's: first, first + step, ...
 struct Tiles {
   int first, step, end;
-  int skipped = 0;
 };
 
 __device__ __forceinline__ int tiles_of(int out) {
@@ -58,13 +56,13 @@ struct ProductRoom {
 };
 
 // `group` tiles of a block are finished together.
-__host__ __device__ inline constexpr int parts_bytes(int group, int rows) {
-  return 2 * group * kUserWarps * kTileOuts * rows * 4;
+__host__ __device__ inline constexpr int parts_bytes(int group, int rows, int teams) {
+  return 2 * teams * group * kUserWarps * kTileOuts * rows * 4;
 }
 
 // What a warp multiplies at once: 16 bytes of this lane's output and row, kPieces times 32 inputs. Rows 8 to 15 of the
-// operand are nobody's, so that those 16 bytes can be the operand as they are: the first and the third word meet their inputs as
-// rows 0 to 7 of one product, the others as rows 8 to 15 of another.
+// operand are nobody's, so that those 16 bytes, staged with the middle swapped, can be the operand as they are: the first two pairs of
+// inputs meet theirs as rows 0 to 7 of one product, the others as rows 8 to 15 of another.
 template <int kPieces>
 struct Operands {
   uint4 w[kPieces], x[kPieces];
@@ -73,8 +71,7 @@ struct Operands {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       w[i] = load_shared(w_at + i * 64);
-      x[i] = {0, 0, 0, 0};
-      load_shared_if(x[i], x_at + i * 64, has_row);
+      x[i] = load_shared_or_zeros(x_at + i * 64, has_row);
     }
   }
   // What lies behind the end of a row was neither copied nor staged; `left` inputs are there from the lane's first.
@@ -84,52 +81,69 @@ struct Operands {
       if (i * 32 >= left) w[i] = x[i] = {0, 0, 0, 0};
     }
   }
-  __device__ __forceinline__ void multiply(float (&sums)[2][2][4]) const {
+  __device__ __forceinline__ void multiply(float (&sums)[2][4]) const {
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) {
       const uint32_t operand[4] = {x[i].x, x[i].y, x[i].z, x[i].w};
-      multiply_add(sums[i % 2][0], operand, w[i].x, w[i].z);
-      multiply_add(sums[i % 2][1], operand, w[i].y, w[i].w);
+      multiply_add(sums[0], operand, w[i].x, w[i].y);
+      multiply_add(sums[1], operand, w[i].z, w[i].w);
     }
   }
 };
 
 // One tile: the warp's sums go to its part. Those of row r and output o lie at [r][.][o]. Of its four pieces of a stage kPieces are read at
-// once.
+// once. Sums of even and of odd stages are two, and become one at the end, so that two teams, of which each has every other stage of the
+// ring, get the same bits as one. `before` is the number of stages before the tile.
 template <int kPieces, int kGroup, bool kNamed>
 [[maybe_unused]] __device__ __forceinline__ void multiply_tile(uint32_t my_w, uint32_t my_x, int my_in, int stride,
-                                                               int rows, Ring<kNamed>& ring, float* part) {
-  const bool has_row = threadIdx.x % 32 / 4 < rows;
-  float sums[2][2][4] = {};
-#pragma unroll 1
-  for (int in = 0; in < stride; in += kStageIn) {
+                                                               int rows, int team, int before, Ring<kNamed>& ring,
+                                                               float* parts, int part) {
+  constexpr bool kTeams = Ring<kNamed>::kTeams > 1;
+  const int lane = threadIdx.x % 32, first = kTeams ? (before + team) % 2 : 0;
+  const bool has_row = lane / 4 < rows;
+  float sums[kTeams ? 1 : 2][2][4] = {};
+  const auto multiply = [&](int in, float (&to)[2][4]) {
     ring.wait_full();
 #pragma unroll
     for (int i = 0; i < 4; i += kPieces) {
       Operands<kPieces> o;
       o.load(ring.address() + my_w + i * 64, my_x + in * 2 + i * 64, has_row);
       if (in + kStageIn > stride) o.clear_behind(stride - in - my_in - i * 32);
-      o.multiply(sums);
+      o.multiply(to);
     }
     ring.release();
     ring.next();
+  };
+#pragma unroll 1
+  for (int in = 0; in < stride; in += 2 * kStageIn) {
+    const bool two = in + kStageIn < stride;
+    if (kTeams) {
+      if (first == 1) ring.next();
+      if (first == 0 || two) multiply(in + first * kStageIn, sums[0]);
+      if (first == 0 && two) ring.next();
+    } else {
+      multiply(in, sums[0]);
+      if (two) multiply(in + kStageIn, sums[kTeams ? 0 : 1]);
+    }
   }
-  const int lane = threadIdx.x % 32;
   if (!has_row) return;
-  *reinterpret_cast<float2*>(part + lane / 4 * kGroup * kTileOuts + lane % 4 * 2) = {
-      (sums[0][0][0] + sums[0][1][2]) + (sums[1][0][0] + sums[1][1][2]),
-      (sums[0][0][1] + sums[0][1][3]) + (sums[1][0][1] + sums[1][1][3])};
+  const auto sum = [&](int i) {
+    const float even = sums[0][0][i] + sums[0][1][2 + i];
+    return kTeams ? even : even + (sums[kTeams ? 0 : 1][0][i] + sums[kTeams ? 0 : 1][1][2 + i]);
+  };
+  float* to = parts + (first * kUserWarps + threadIdx.x / 32 % kUserWarps) * part;
+  *reinterpret_cast<float2*>(to + lane / 4 * kGroup * kTileOuts + lane % 4 * 2) = {sum(0), sum(1)};
 }
 
 // x, what is added to, and the outputs in memory.
 struct PlainEnds {
   using Old = float;
+  static constexpr bool kFarArguments = true;
   // Waits for x and brings it to `staged`.
-  template <int kPairs>
-  __device__ __forceinline__ void stage(const GemvArguments& a, const NormWeights<kPairs>& norm, int padded,
-                                        char* staged) const {
+  __device__ __forceinline__ void stage(const GemvArguments& a, int /*team*/, int padded, char* staged) const {
+    const auto norm = first_weights<32 / kUserWarps>(a, Crew<1>{kUsers});
     wait_for_previous();
-    stage_rows(a, norm, padded, kUsers, sum_of_users, staged);
+    stage_rows<Staging::kSwapped>(a, norm, padded, kUsers, sum_of_users, staged);
   }
   // What is added to: sent for early, used late.
   __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int row, int out) const {
@@ -143,49 +157,54 @@ struct PlainEnds {
   }
 };
 
-// Brings x and multiplies a team's tiles. kGroup tiles are finished together, user i the result i of them: output i % 8 of tile
+// Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: output i % 8 of tile
 // i / 8 % kGroup of the group, of row i / 8 / kGroup.
 template <int kPieces, int kGroup, bool kNamed, typename Ends>
 [[maybe_unused]] __device__ __forceinline__ void multiply_tiles(const GemvArguments& a, Tiles tiles, int padded,
                                                                 int team, ProductRoom room, Ring<kNamed>& ring,
                                                                 const Ends& ends) {
   static_assert(kGroup * kTileOuts * kGemvRows <= kUsers);
+  constexpr int kTeams = Ring<kNamed>::kTeams;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
-  const GemvArguments b = in_registers(a);
-  if (team == 0) ends.stage(b, first_weights<32 / kUserWarps>(a, kUsers), padded, room.staged);
-  if (Ring<kNamed>::kTeams > 1) {
-    meet_all();
-  } else {
-    meet();
-  }
+  const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
+  ends.stage(b, team, padded, room.staged);
+  const auto all_meet = [] {
+    if (kTeams > 1) {
+      meet_all();
+    } else {
+      meet();
+    }
+  };
+  all_meet();
   const int part = kTileOuts * kGroup * a.rows, stride = static_cast<int>(a.stride);
   const int my_in = warp * 2 * kStep + lane % 4 * 8;
   const uint32_t my_w = lane / 4 * kWeightPitch + my_in * 2;
   const uint32_t my_x = shared_address(room.staged) + min(lane / 4, a.rows - 1) * staged_stride(padded) + my_in * 2;
-  int turn = 0;
-  ring.skip(team * tiles.skipped);
+  const int stages = (stride + kStageIn - 1) / kStageIn;
+  int turn = 0, before = 0;
 #pragma unroll 1
   for (int group = tiles.first; group < tiles.end; group += kGroup * tiles.step, ++turn) {
     // Another warp each time, for who finishes falls behind.
-    const int result = (threadIdx.x + turn * 32) % kUsers;
+    const int result = (threadIdx.x + turn * 32) % (kTeams * kUsers);
     const int my_tile = group + result / kTileOuts % kGroup * tiles.step, my_row = result / (kTileOuts * kGroup);
     const int my_out = my_tile * kTileOuts + result % kTileOuts;
     const bool mine = my_row < a.rows && my_tile < tiles.end && my_out < a.out, adds = mine && b.into == Into::kAdd;
     typename Ends::Old old = {};
     if (adds) old = ends.send_for_old(b, my_row, my_out);
-    float* parts = room.parts + (team * 2 + turn % 2) * kUserWarps * part;
+    float* parts = room.parts + turn % 2 * kTeams * kUserWarps * part;
 #pragma unroll 1
-    for (int i = 0, tile = group; i < kGroup && tile < tiles.end; ++i, tile += tiles.step) {
-      multiply_tile<kPieces, kGroup>(my_w, my_x, my_in, stride, a.rows, ring, parts + warp * part + i * kTileOuts);
-      if (tiles.skipped > 0 && tile + tiles.step / 2 < tiles.end) ring.skip(tiles.skipped);
+    for (int i = 0, tile = group; i < kGroup && tile < tiles.end; ++i, tile += tiles.step, before += stages) {
+      multiply_tile<kPieces, kGroup>(my_w, my_x, my_in, stride, a.rows, team, before, ring, parts + i * kTileOuts, part);
     }
     // Parts are read before those two groups later are written: all meet in between.
-    meet(team);
+    all_meet();
     if (result / 32 * 32 >= part) continue;
     const float* of = parts + min(result, part - 1);
     float v = 0;
 #pragma unroll
-    for (int w = 0; w < kUserWarps; ++w) v += of[w * part];
+    for (int w = 0; w < kUserWarps; ++w) {
+      v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
+    }
     const float up = __shfl_down_sync(kAllLanes, v, 1);
     ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
   }

@@ -113,17 +113,42 @@ struct Ring {
   }
 };
 
-// The sum over the users of the first team, the same in each.
-[[maybe_unused]] __device__ __forceinline__ float sum_of_users(float v) {
-  __shared__ float sums[kUserWarps];
-  v = warp_sum(v);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = v;
-  meet();
-  float total = 0;
+// What warps add up, two sums each.
+struct UserSums {
+  float first[kUserWarps], second[kUserWarps];
+  __device__ __forceinline__ float total() const {
+    float a = 0, b = 0;
 #pragma unroll
-  for (int w = 0; w < kUserWarps; ++w) total += sums[w];
+    for (int w = 0; w < kUserWarps; ++w) {
+      a += first[w];
+      b += second[w];
+    }
+    return a + b;
+  }
+};
+
+// The sum of both over the users of the first team, the same in each.
+[[maybe_unused]] __device__ __forceinline__ float sum_of_users(float v, float w) {
+  __shared__ UserSums sums;
+  v = warp_sum(v);
+  w = warp_sum(w);
+  if (threadIdx.x % 32 == 0) {
+    sums.first[threadIdx.x / 32] = v;
+    sums.second[threadIdx.x / 32] = w;
+  }
+  meet();
+  const float total = sums.total();
   meet();
   return total;
+}
+// The sum over both teams, the same bits as if the first had added the second's apart. Not again before all have met.
+[[maybe_unused]] __device__ __forceinline__ float sum_of_teams(float v, int team) {
+  __shared__ UserSums sums;
+  v = warp_sum(v);
+  const int warp = threadIdx.x / 32 - team * kUserWarps;
+  if (threadIdx.x % 32 == 0) (team == 0 ? sums.first : sums.second)[warp] = v;
+  meet_all();
+  return sums.total();
 }
 
 // Gives registers of the copying warps to the users, where the device can: a block begins with as many for each.
