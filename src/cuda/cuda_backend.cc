@@ -96,6 +96,11 @@ class CudaBackend : public CudaBackendBase {
     clear(s.counters, (kGemvRows + 1) * 4);
     const bool chains = ops_.queue().bulk_copies && attribute(cudaDevAttrCooperativeLaunch, device_.index) != 0;
     if (options.one_launch && chains) reserve_chain();
+    if (options.vendor_libraries && options.kernels == 0) {
+      vendor_memory_ = memory_->take(VendorGemm::kWorkspaceBytes);
+      vendor_gemm_ = std::make_unique<VendorGemm>(vendor_memory_.get());
+      ops_.use(vendor_gemm_.get());
+    }
   }
 
   std::string name() const override { return "cuda"; }
@@ -184,6 +189,11 @@ class CudaBackend : public CudaBackendBase {
     CHECK(static_cast<int64_t>(values.size()) == out);
     w->bias_memory = place_floats(values);
     w->bias = w->bias_memory.view.row<float>(0);
+    std::vector<bf16> rounded;
+    for (float v : values) rounded.push_back(to_bf16(v));
+    w->bias_bf16_memory = allocate(1, out, DType::kBF16);
+    upload(rounded.data(), w->bias_bf16_memory.view);
+    w->bias_bf16 = w->bias_bf16_memory.view.row<bf16>(0);
     return w;
   }
 
@@ -229,6 +239,7 @@ class CudaBackend : public CudaBackendBase {
 
   std::vector<std::string> notes() const {
     std::vector<std::string> lines;
+    if (vendor_gemm_) lines.push_back("products of many rows: " + vendor_gemm_->state());
     for (const auto& [shape, cut] : ops_.shapes()) {
       lines.push_back("product " + std::to_string(shape.first) + " x " + std::to_string(shape.second) + ": depth " +
                       std::to_string(cut.depth) + ", " + std::to_string(cut.blocks_per_processor) +
@@ -278,7 +289,7 @@ class CudaBackend : public CudaBackendBase {
     ~OwningLinear() override { std::erase(*placed, this); }
     const std::shared_ptr<Placed> placed;
     std::shared_ptr<void> memory;
-    OwnedTensor bias_memory;
+    OwnedTensor bias_memory, bias_bf16_memory;
     bool decodes = false;  // read once per token
   };
 
@@ -420,6 +431,8 @@ class CudaBackend : public CudaBackendBase {
   CudaOps ops_;
   const std::shared_ptr<Placed> placed_ = std::make_shared<Placed>();
   std::unique_ptr<Uploader> uploader_;
+  std::shared_ptr<void> vendor_memory_;
+  std::unique_ptr<VendorGemm> vendor_gemm_;
   std::shared_ptr<void> sample_memory_, chain_memory_, chain_partials_memory_, partials_memory_, counters_memory_;
   int64_t partials_ = 0;
   int counters_ = 0;

@@ -16,6 +16,8 @@ struct CudaOptions {
   int kernels = 0;  // 87: the compute_87 code, translated for the device by its driver; 0: the best that was built
   // A recorded step of one row is one launch (compute capability 9.0) instead of one for each op.
   bool one_launch = true;
+  // The vendor's libraries where they are found, except with kernels 87; without them own kernels do the same.
+  bool vendor_libraries = true;
 };
 
 // Has the driver take the compute_87 code where kernels is 87. It listens only before it is first used: call this before anything

@@ -41,13 +41,22 @@ void CudaOps::few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into int
   alone();
 }
 
+void CudaOps::many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out) {
+  const Queue& queue = now();
+  // The library knows one of the two kinds of GELU.
+  const Into in_library = into == Into::kGeluErf ? Into::kStore : into;
+  const bool plain = w.order == CudaLinear::Order::kPlain;
+  if (!vendor_ || !plain || !vendor_->multiply(queue, w, x, in_library, out)) return gemm(queue, w, x, into, out);
+  if (into == Into::kGeluErf) cuda::gelu(queue, out, Gelu::kErf);
+}
+
 void CudaOps::multiply(const Linear& linear, Tensor x, Into into, Tensor out) {
   const CudaLinear& w = on_device(linear);
   CHECK(x.cols == w.in && x.rows == out.rows);
   if (x.rows <= kGemvRows) {
     few_rows(w, x, nullptr, into, out);
   } else {
-    gemm(now(), w, x, into, out);
+    many_rows(w, x, into, out);
   }
 }
 
@@ -56,7 +65,7 @@ void CudaOps::norm_multiply(const Norm& norm, const Linear& linear, Tensor x, Te
   CHECK(x.cols == w.in && x.rows == out.rows);
   if (x.rows <= kGemvRows) return few_rows(w, x, &norm, into, out);
   cuda::rms_norm(now(), x, norm, h);
-  gemm(now(), w, h, into, out);
+  many_rows(w, h, into, out);
 }
 
 void CudaOps::embed(const Linear& table, const Step& step, Tensor out) {
@@ -168,8 +177,14 @@ void CudaOps::norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor sc
 }
 
 void CudaOps::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) {
-  if (on_device(w).order == CudaLinear::Order::kPairs) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
-  Ops::norm_gate_up(norm, w, x, h, scratch, out);
+  if (on_device(w).order != CudaLinear::Order::kPairs) return Ops::norm_gate_up(norm, w, x, h, scratch, out);
+  if (!vendor_ || x.rows <= kGemvRows) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
+  const Queue& queue = now();
+  cuda::rms_norm(queue, x, norm, h);
+  if (!vendor_->multiply(queue, on_device(w), h, Into::kStore, scratch)) {
+    return gemm(queue, on_device(w), h, Into::kSiluPairs, out);
+  }
+  silu_pairs(queue, scratch, out);
 }
 
 void CudaOps::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/chain.h"
+#include "cuda/vendor_gemm.h"
 #include "ops/ops.h"
 
 namespace vireo::cuda {
@@ -23,6 +24,8 @@ class CudaOps : public Ops {
 
   const Queue& queue() const { return queue_; }
   Scratch& scratch() { return scratch_; }
+  // For products of many rows; may be null.
+  void use(VendorGemm* vendor) { vendor_ = vendor; }
   // How products of few rows with matrices of this shape are cut; outputs, inputs.
   using Shapes = std::map<std::pair<int64_t, int64_t>, GemvShape>;
   Shapes& shapes() { return shapes_; }
@@ -70,6 +73,7 @@ class CudaOps : public Ops {
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
+  void many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out);
 
   // Where ops that are not links go: behind those that wait.
   const Queue& now() {
@@ -81,6 +85,7 @@ class CudaOps : public Ops {
   Scratch scratch_;
   Shapes shapes_;
   std::unique_ptr<Chain> chain_;
+  VendorGemm* vendor_ = nullptr;
 };
 
 }  // namespace vireo::cuda

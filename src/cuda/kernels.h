@@ -76,6 +76,8 @@ void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out);
 void rope_angles(const Queue& queue, Tensor positions, const RopeTable& table, Tensor cos_sin);
 void rope(const Queue& queue, Tensor x, Tensor cos_sin, int head_dim);
 void silu_mul(const Queue& queue, Tensor x, Tensor out);
+// out[j] = silu(x[2 j]) * x[2 j + 1]
+void silu_pairs(const Queue& queue, Tensor x, Tensor out);
 void gelu(const Queue& queue, Tensor x, Gelu kind);
 void add(const Queue& queue, Tensor x, Tensor inout);
 void add_rows(const Queue& queue, Tensor x, Tensor index, Tensor inout);

@@ -113,6 +113,19 @@ __global__ void silu_mul_kernel(Rows<T> x, Rows<T> out) {
   }
 }
 
+// Four outputs at a time.
+__global__ void silu_pairs_kernel(Rows<bf16> x, Rows<bf16> out) {
+  let_next_start();
+  wait_for_previous();
+  const uint4* from = reinterpret_cast<const uint4*>(x.row(blockIdx.x));
+  uint2* to = reinterpret_cast<uint2*>(out.row(blockIdx.x));
+  const auto one = [](uint32_t pair) { return silu(low_bf16(pair)) * high_bf16(pair); };
+  for (int c = threadIdx.x; c < out.cols / 4; c += blockDim.x) {
+    const uint4 v = from[c];
+    to[c] = {pack_bf16(one(v.x), one(v.y)), pack_bf16(one(v.z), one(v.w))};
+  }
+}
+
 template <typename T>
 __global__ void gelu_kernel(Rows<T> x, bool erf) {
   let_next_start();
@@ -228,6 +241,13 @@ void silu_mul(const Queue& queue, Tensor x, Tensor out) {
     launch(queue, silu_mul_kernel<decltype(t)>, static_cast<unsigned>(x.rows), threads_for(out.cols), 0,
            rows_of<decltype(t)>(x), rows_of<decltype(t)>(out));
   });
+}
+
+void silu_pairs(const Queue& queue, Tensor x, Tensor out) {
+  CHECK(x.dtype == DType::kBF16 && out.dtype == DType::kBF16 && x.cols == 2 * out.cols && out.cols % 4 == 0);
+  CHECK(x.stride % 8 == 0 && out.stride % 4 == 0);
+  launch(queue, silu_pairs_kernel, static_cast<unsigned>(x.rows), threads_for(out.cols / 4), 0, rows_of<bf16>(x),
+         rows_of<bf16>(out));
 }
 
 void gelu(const Queue& queue, Tensor x, Gelu kind) {

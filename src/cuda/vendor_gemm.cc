@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/vendor_gemm.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <bit>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace vireo::cuda {
+namespace {
+
+// The few functions that are used, by the names of the library.
+struct Library {
+  void* handle = nullptr;
+  decltype(&cublasLtCreate) create = nullptr;
+  decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
+  decltype(&cublasLtMatmul) matmul = nullptr;
+  decltype(&cublasLtMatmulDescCreate) create_product = nullptr;
+  decltype(&cublasLtMatmulDescDestroy) destroy_product = nullptr;
+  decltype(&cublasLtMatmulDescSetAttribute) set_product = nullptr;
+  decltype(&cublasLtMatrixLayoutCreate) create_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutDestroy) destroy_layout = nullptr;
+  decltype(&cublasLtMatrixLayoutSetAttribute) set_layout = nullptr;
+  decltype(&cublasLtMatmulPreferenceCreate) create_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceDestroy) destroy_preference = nullptr;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) set_preference = nullptr;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) find = nullptr;
+};
+
+template <typename F>
+bool take(void* handle, const char* name, F& function) {
+  function = reinterpret_cast<F>(dlsym(handle, name));
+  return function != nullptr;
+}
+
+const Library& library() {
+  static const Library loaded = [] {
+    Library l;
+    const std::string major = std::to_string(CUBLAS_VER_MAJOR);
+    for (const std::string& name : {"libcublasLt.so." + major, "/usr/local/cuda/lib64/libcublasLt.so." + major}) {
+      l.handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (l.handle) break;
+    }
+    if (!l.handle) return l;
+    const bool all = take(l.handle, "cublasLtCreate", l.create) && take(l.handle, "cublasLtDestroy", l.destroy) &&
+                     take(l.handle, "cublasLtGetVersion", l.version) && take(l.handle, "cublasLtMatmul", l.matmul) &&
+                     take(l.handle, "cublasLtMatmulDescCreate", l.create_product) &&
+                     take(l.handle, "cublasLtMatmulDescDestroy", l.destroy_product) &&
+                     take(l.handle, "cublasLtMatmulDescSetAttribute", l.set_product) &&
+                     take(l.handle, "cublasLtMatrixLayoutCreate", l.create_layout) &&
+                     take(l.handle, "cublasLtMatrixLayoutDestroy", l.destroy_layout) &&
+                     take(l.handle, "cublasLtMatrixLayoutSetAttribute", l.set_layout) &&
+                     take(l.handle, "cublasLtMatmulPreferenceCreate", l.create_preference) &&
+                     take(l.handle, "cublasLtMatmulPreferenceDestroy", l.destroy_preference) &&
+                     take(l.handle, "cublasLtMatmulPreferenceSetAttribute", l.set_preference) &&
+                     take(l.handle, "cublasLtMatmulAlgoGetHeuristic", l.find);
+    if (!all) l.handle = nullptr;
+    return l;
+  }();
+  return loaded;
+}
+
+// Rows are rounded up for the choice of an algorithm: a new length of a prompt seldom needs a new choice.
+int64_t bucket_of(int64_t rows) {
+  const int64_t step = std::max<int64_t>(64, static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows))) / 4);
+  return (rows + step - 1) / step * step;
+}
+
+struct Key {
+  int64_t out, in, w_stride, x_stride, y_stride, rows;
+  Into into;
+  bool bias, y_float;
+  auto operator<=>(const Key&) const = default;
+};
+
+}  // namespace
+
+struct VendorGemm::State {
+  // One kind of product; `works` says that the library has an algorithm.
+  struct Plan {
+    cublasLtMatmulDesc_t product = nullptr;
+    cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+    cublasLtMatmulAlgo_t algorithm = {};
+    bool works = false;
+  };
+
+  cublasLtHandle_t handle = nullptr;
+  void* workspace = nullptr;
+  std::string said;
+  std::map<Key, Plan> plans;
+
+  template <typename T>
+  void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
+    CHECK(library().set_product(d, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS);
+  }
+
+  // Column by column, as the library sees them: w [in, out] and x [in, rows] give y [out, rows].
+  Plan make(const Key& k) const {
+    const Library& l = library();
+    const cudaDataType_t y_type = k.y_float ? CUDA_R_32F : CUDA_R_16BF;
+    Plan p;
+    CHECK(l.create_product(&p.product, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+    set(p.product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+    const bool gelu = k.into == Into::kGeluTanh;
+    set(p.product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+        k.bias ? (gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+               : (gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT));
+    if (k.bias) set(p.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, y_type);
+    const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
+    CHECK(l.create_layout(&p.w, CUDA_R_16BF, size(k.in), size(k.out), k.w_stride) == CUBLAS_STATUS_SUCCESS);
+    CHECK(l.create_layout(&p.x, CUDA_R_16BF, size(k.in), size(k.rows), k.x_stride) == CUBLAS_STATUS_SUCCESS);
+    CHECK(l.create_layout(&p.y, y_type, size(k.out), size(k.rows), k.y_stride) == CUBLAS_STATUS_SUCCESS);
+    cublasLtMatmulPreference_t preference;
+    CHECK(l.create_preference(&preference) == CUBLAS_STATUS_SUCCESS);
+    const size_t bytes = kWorkspaceBytes;
+    // Sums in one order, and never through BF16: a row has the same values in every chunk of a prompt.
+    const uint32_t no_parts = CUBLASLT_REDUCTION_SCHEME_NONE;
+    CHECK(l.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_parts, sizeof(no_parts)) ==
+          CUBLAS_STATUS_SUCCESS);
+    CHECK(l.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)) ==
+          CUBLAS_STATUS_SUCCESS);
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    const cublasStatus_t status = l.find(handle, p.product, p.w, p.x, p.y, p.y, preference, 1, &found, &count);
+    l.destroy_preference(preference);
+    p.works = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
+    p.algorithm = found.algo;
+    return p;
+  }
+
+  void drop(const Plan& p) const {
+    library().destroy_layout(p.w);
+    library().destroy_layout(p.x);
+    library().destroy_layout(p.y);
+    library().destroy_product(p.product);
+  }
+};
+
+VendorGemm::VendorGemm(void* workspace) : state_(std::make_unique<State>()) {
+  const Library& l = library();
+  state_->workspace = workspace;
+  if (!l.handle) {
+    state_->said = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR) + " was not found: products by own kernels";
+  } else if (l.create(&state_->handle) != CUBLAS_STATUS_SUCCESS) {
+    state_->handle = nullptr;
+    state_->said = "cuBLASLt does not start on this device: products by own kernels";
+  } else {
+    const size_t version = l.version();
+    state_->said = "cuBLASLt " + std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100);
+  }
+}
+
+VendorGemm::~VendorGemm() {
+  for (const auto& [key, plan] : state_->plans) state_->drop(plan);
+  if (state_->handle) library().destroy(state_->handle);
+}
+
+const std::string& VendorGemm::state() const {
+  return state_->said;
+}
+
+bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor out) {
+  State& s = *state_;
+  const bool y_float = out.dtype == DType::kF32;
+  const bool can = into == Into::kStore || (into == Into::kAdd && y_float) || (into == Into::kGeluTanh && !y_float);
+  const bool aligned = x.stride % 8 == 0 && w.in % 8 == 0 && out.stride % 8 == 0 && w.out % 8 == 0 &&
+                       reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
+  if (!s.handle || !can || !aligned) return false;
+  const Key key{w.out,       w.in, w.stride, x.stride, out.stride, bucket_of(x.rows), into, w.bias != nullptr,
+                y_float};
+  auto found = s.plans.find(key);
+  if (found == s.plans.end()) found = s.plans.emplace(key, s.make(key)).first;
+  State::Plan& plan = found->second;
+  if (!plan.works) return false;
+  const Library& l = library();
+  const uint64_t rows = static_cast<uint64_t>(x.rows);
+  for (cublasLtMatrixLayout_t layout : {plan.x, plan.y}) {
+    CHECK(l.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof(rows)) == CUBLAS_STATUS_SUCCESS);
+  }
+  if (w.bias) {
+    const void* bias = y_float ? static_cast<const void*>(w.bias) : w.bias_bf16;
+    s.set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  }
+  const float one = 1, old = into == Into::kAdd ? 1 : 0;
+  const cublasStatus_t status =
+      l.matmul(s.handle, plan.product, &one, w.weights, plan.w, x.data, plan.x, &old, out.data, plan.y, out.data, plan.y,
+               &plan.algorithm, s.workspace, kWorkspaceBytes, queue.stream);
+  if (status == CUBLAS_STATUS_SUCCESS) return true;
+  plan.works = false;
+  return false;
+}
+
+}  // namespace vireo::cuda
