@@ -298,6 +298,7 @@ class CudaBackend : public CudaBackendBase {
     q.stream = memory_->stream();
     q.multiprocessors = device_.multiprocessors;
     q.early_start = q.bulk_copies = kernels_ >= 90;
+    q.warpgroups = kernels_ == 90 && device_.capability == 90;
     // Kernels have some of their own beside what a launch asks for.
     q.block_shared_bytes = attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin, device_.index) - (1 << 10);
     return q;

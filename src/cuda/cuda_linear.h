@@ -23,9 +23,9 @@ class CudaLinear : public Linear {
   int64_t group_size() const { return out * stride; }
 
   const Order order;
-  const int64_t stride;         // elements of a row, a multiple of 8, zeros behind `in`
-  bf16* weights = nullptr;      // [groups][out][stride]
-  const float* bias = nullptr;  // [out] in the order of outputs, or null
+  const int64_t stride;             // elements of a row, a multiple of 8, zeros behind `in`
+  bf16* weights = nullptr;          // [groups][out][stride]
+  const float* bias = nullptr;      // [out] in the order of outputs, or null
   const bf16* bias_bf16 = nullptr;  // the same values
 };
 

@@ -113,8 +113,10 @@ void CudaOps::attend_cache(Tensor q, const Step& step, KvLayer cache, const Atte
 void CudaOps::attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const AttentionShape& shape, Tensor out) {
   for (int64_t s = 0; s < spans.count; ++s) {
     const int64_t first = spans.bounds[s], rows = spans.bounds[s + 1] - first;
-    attend_span(now(), q.slice_rows(first, rows), k.slice_rows(first, rows), v.slice_rows(first, rows), shape,
-                out.slice_rows(first, rows));
+    const Tensor span[] = {q.slice_rows(first, rows), k.slice_rows(first, rows), v.slice_rows(first, rows),
+                           out.slice_rows(first, rows)};
+    const auto attend = attends_wide(queue_, shape, span[0], span[1], span[2]) ? attend_wide : attend_span;
+    attend(now(), span[0], span[1], span[2], shape, span[3]);
   }
 }
 

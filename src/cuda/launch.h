@@ -19,6 +19,7 @@ struct Queue {
   int multiprocessors = 1;
   bool early_start = false;           // programmatic dependent launch
   bool bulk_copies = false;           // copies to shared memory that complete on a barrier
+  bool warpgroups = false;            // products of warpgroups (9.0 alone)
   int block_shared_bytes = 48 << 10;  // the most dynamic shared memory of one block
 };
 

@@ -58,6 +58,75 @@ __global__ void rms_norm_kernel(Rows<In> x, const float* w, int n, float eps, Ro
   for (int c = threadIdx.x; c < n; c += blockDim.x) store_float(to + c, w[c] * (load_float(from + c) * scale));
 }
 
+// Both norms of float32 rows to bf16, four columns at a time and the row in registers: kQuads of them per thread. Without `b` that of squares.
+constexpr int kNormThreads = 128;
+template <int kQuads, bool kLayer>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_quads_kernel(Rows<float> x, const float* w, const float* b, float eps, Rows<bf16> out) {
+  const int quads = x.cols / 4;
+  const auto quad_of = [&](const float* row, int i) {
+    const int c = i * kNormThreads + threadIdx.x;
+    return c < quads ? reinterpret_cast<const float4*>(row)[c] : float4{0, 0, 0, 0};
+  };
+  const auto sum_of = [](float4 v) { return (v.x + v.y) + (v.z + v.w); };
+  let_next_start();
+  wait_for_previous();
+  const float* from = x.row(blockIdx.x);
+  float4 v[kQuads];
+  float sum = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) v[i] = quad_of(from, i);
+  const float n = static_cast<float>(x.cols);
+  if (kLayer) {
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) sum += sum_of(v[i]);
+    const float mean = block_sum(sum) / n;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const bool inside = i * kNormThreads + threadIdx.x < quads;
+      v[i] = inside ? float4{v[i].x - mean, v[i].y - mean, v[i].z - mean, v[i].w - mean} : float4{0, 0, 0, 0};
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    squares += sum_of({v[i].x * v[i].x, v[i].y * v[i].y, v[i].z * v[i].z, v[i].w * v[i].w});
+  }
+  const float scale = rsqrtf(block_sum(squares) / n + eps);
+  uint2* to = reinterpret_cast<uint2*>(out.row(blockIdx.x));
+#pragma unroll
+  for (int i = 0; i < kQuads; ++i) {
+    const int c = i * kNormThreads + threadIdx.x;
+    if (c >= quads) continue;
+    const float4 g = quad_of(w, i), add = kLayer ? quad_of(b, i) : float4{0, 0, 0, 0};
+    to[c] = {pack_bf16(v[i].x * scale * g.x + add.x, v[i].y * scale * g.y + add.y),
+             pack_bf16(v[i].z * scale * g.z + add.z, v[i].w * scale * g.w + add.w)};
+  }
+}
+
+template <int kQuads>
+void launch_quads(const Queue& queue, Tensor x, const Norm& norm, bool layer, Tensor out) {
+  launch(queue, layer ? norm_quads_kernel<kQuads, true> : norm_quads_kernel<kQuads, false>,
+         static_cast<unsigned>(x.rows), kNormThreads, 0, rows_of<float>(x), norm.weight.row<float>(0),
+         layer ? norm.bias.row<float>(0) : nullptr, norm.eps, rows_of<bf16>(out));
+}
+
+// Whether that is what was done.
+bool norm_quads(const Queue& queue, Tensor x, const Norm& norm, bool layer, Tensor out) {
+  const bool fits = x.dtype == DType::kF32 && out.dtype == DType::kBF16 && norm.weight.cols == x.cols &&
+                    x.cols % 4 == 0 && x.stride % 4 == 0 && out.stride % 4 == 0 &&
+                    reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && reinterpret_cast<uintptr_t>(out.data) % 8 == 0;
+  const int64_t quads = (x.cols / 4 + kNormThreads - 1) / kNormThreads;
+  if (!fits || quads > 10) return false;
+  if (quads <= 2) {
+    launch_quads<2>(queue, x, norm, layer, out);
+  } else if (quads <= 4) {
+    launch_quads<4>(queue, x, norm, layer, out);
+  } else {
+    launch_quads<10>(queue, x, norm, layer, out);
+  }
+  return true;
+}
+
 template <typename In, typename Out>
 __global__ void layer_norm_kernel(Rows<In> x, const float* w, const float* b, float eps, Rows<Out> out) {
   let_next_start();
@@ -100,6 +169,29 @@ __global__ void rope_kernel(Rows<T> x, Rows<float> cos_sin, int n) {
     const float a = load_float(pair), b = load_float(pair + n);
     store_float(pair, a * cosine[j] - b * sine[j]);
     store_float(pair + n, b * cosine[j] + a * sine[j]);
+  }
+}
+
+// The same for bf16, eight pairs at a time.
+__global__ void rope_octets_kernel(Rows<bf16> x, Rows<float> cos_sin, int n) {
+  let_next_start();
+  wait_for_previous();
+  const float *cosine = cos_sin.row(blockIdx.x), *sine = cosine + n;
+  for (int i = threadIdx.x * 8; i < x.cols / 2; i += blockDim.x * 8) {
+    const int j = i % n;
+    bf16* pairs = x.row(blockIdx.x) + i / n * 2 * n + j;
+    const uint4 low = *reinterpret_cast<const uint4*>(pairs), high = *reinterpret_cast<const uint4*>(pairs + n);
+    const uint32_t a[4] = {low.x, low.y, low.z, low.w}, b[4] = {high.x, high.y, high.z, high.w};
+    uint32_t to_low[4], to_high[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const float2 c = reinterpret_cast<const float2*>(cosine + j)[k], s = reinterpret_cast<const float2*>(sine + j)[k];
+      const float a0 = low_bf16(a[k]), a1 = high_bf16(a[k]), b0 = low_bf16(b[k]), b1 = high_bf16(b[k]);
+      to_low[k] = pack_bf16(a0 * c.x - b0 * s.x, a1 * c.y - b1 * s.y);
+      to_high[k] = pack_bf16(b0 * c.x + a0 * s.x, b1 * c.y + a1 * s.y);
+    }
+    *reinterpret_cast<uint4*>(pairs) = {to_low[0], to_low[1], to_low[2], to_low[3]};
+    *reinterpret_cast<uint4*>(pairs + n) = {to_high[0], to_high[1], to_high[2], to_high[3]};
   }
 }
 
@@ -202,6 +294,7 @@ __global__ void add_positions_kernel(const bf16* table, int64_t stride, const in
 }  // namespace
 
 void rms_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
+  if (norm_quads(queue, x, norm, false, out)) return;
   const int n = static_cast<int>(norm.weight.cols);
   const dim3 grid(static_cast<unsigned>(x.rows), static_cast<unsigned>(x.cols / n));
   with_type(x, [&](auto in) {
@@ -213,6 +306,7 @@ void rms_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
 }
 
 void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
+  if (norm_quads(queue, x, norm, true, out)) return;
   with_type(x, [&](auto in) {
     with_type(out, [&](auto to) {
       launch(queue, layer_norm_kernel<decltype(in), decltype(to)>, static_cast<unsigned>(x.rows), threads_for(x.cols),
@@ -229,6 +323,12 @@ void rope_angles(const Queue& queue, Tensor positions, const RopeTable& table, T
 }
 
 void rope(const Queue& queue, Tensor x, Tensor cos_sin, int head_dim) {
+  const bool octets = x.dtype == DType::kBF16 && head_dim % 16 == 0 && x.stride % 8 == 0 && cos_sin.stride % 2 == 0 &&
+                      reinterpret_cast<uintptr_t>(x.data) % 16 == 0;
+  if (octets) {
+    return launch(queue, rope_octets_kernel, static_cast<unsigned>(x.rows), threads_for(x.cols / 16), 0,
+                  rows_of<bf16>(x), rows_of<float>(cos_sin), head_dim / 2);
+  }
   with_type(x, [&](auto t) {
     launch(queue, rope_kernel<decltype(t)>, static_cast<unsigned>(x.rows), threads_for(x.cols / 2), 0,
            rows_of<decltype(t)>(x), rows_of<float>(cos_sin), head_dim / 2);

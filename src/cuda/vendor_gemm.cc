@@ -172,8 +172,7 @@ bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Int
   const bool aligned = x.stride % 8 == 0 && w.in % 8 == 0 && out.stride % 8 == 0 && w.out % 8 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
   if (!s.handle || !can || !aligned) return false;
-  const Key key{w.out,       w.in, w.stride, x.stride, out.stride, bucket_of(x.rows), into, w.bias != nullptr,
-                y_float};
+  const Key key{w.out, w.in, w.stride, x.stride, out.stride, bucket_of(x.rows), into, w.bias != nullptr, y_float};
   auto found = s.plans.find(key);
   if (found == s.plans.end()) found = s.plans.emplace(key, s.make(key)).first;
   State::Plan& plan = found->second;
@@ -189,8 +188,8 @@ bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Int
   }
   const float one = 1, old = into == Into::kAdd ? 1 : 0;
   const cublasStatus_t status =
-      l.matmul(s.handle, plan.product, &one, w.weights, plan.w, x.data, plan.x, &old, out.data, plan.y, out.data, plan.y,
-               &plan.algorithm, s.workspace, kWorkspaceBytes, queue.stream);
+      l.matmul(s.handle, plan.product, &one, w.weights, plan.w, x.data, plan.x, &old, out.data, plan.y, out.data,
+               plan.y, &plan.algorithm, s.workspace, kWorkspaceBytes, queue.stream);
   if (status == CUBLAS_STATUS_SUCCESS) return true;
   plan.works = false;
   return false;

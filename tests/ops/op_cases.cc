@@ -167,7 +167,7 @@ void add_attention(Cases& cases) {
   }
   for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 16}}) {
     for (const std::vector<int32_t>& bounds :
-         {std::vector<int32_t>{0, 1}, {0, 100}, {0, 24, 48, 72}, {0, 5, 134}, {0, 300}}) {
+         {std::vector<int32_t>{0, 1}, {0, 100}, {0, 24, 48, 72}, {0, 5, 134}, {0, 300}, {0, 64, 900}}) {
       std::string shape = fmt::format("{}x{}", s.heads, s.head_dim);
       for (size_t i = 1; i < bounds.size(); ++i) shape += fmt::format("_{}", bounds[i]);
       add(cases, {.op = "attend_spans", .shape = shape, .tolerance = 5e-6}, [=](Bench& b, Body) {
