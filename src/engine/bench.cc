@@ -104,7 +104,7 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
   const double load_ms = ms_since(loading);
   const ModelConfig& c = model.files.config;
   PromptBuilder prompts(c, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
-                        {.max_seq = o.engine.max_seq, .max_pixels = o.engine.max_pixels});
+                        {.max_seq = o.engine.max_seq, .max_pixels = o.engine.max_pixels, .threads = o.engine.threads});
   ImageCache images(0);
   Session session(
       {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, model.step_shape.max_rows, [] {}});

@@ -55,7 +55,8 @@ struct Engine::Impl {
     return {.max_seq = options.max_seq,
             .max_pixels = options.max_pixels,
             .auto_cap = kAutoPixels,
-            .rules = options.pixels == "reference" ? PixelRules::kReference : PixelRules::kDefault};
+            .rules = options.pixels == "reference" ? PixelRules::kReference : PixelRules::kDefault,
+            .threads = options.threads};
   }
 
   Session::Parts session_parts(Runner& runner) {

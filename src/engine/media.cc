@@ -178,10 +178,10 @@ Grid grid_of(const Medium& m, const MediaLimits& limits) {
   });
 }
 
-Patches patches_of(const Medium& m, const MediaLimits& limits) {
+Patches patches_of(const Medium& m, const MediaLimits& limits, int threads) {
   return named(m, [&] {
-    if (!m.video) return image_patches(m.frames[0], limits.image);
-    return video_patches(m.frames, m.frame_indices, m.fps, video_limits(m, limits));
+    if (!m.video) return image_patches(m.frames[0], limits.image, threads);
+    return video_patches(m.frames, m.frame_indices, m.fps, video_limits(m, limits), threads);
   });
 }
 

@@ -34,7 +34,8 @@ struct MediaLimits : PreprocessorConfig {
 MediaLimits with_budget(const PreprocessorConfig& config, std::optional<int64_t> budget);
 
 Grid grid_of(const Medium& medium, const MediaLimits& limits);
-Patches patches_of(const Medium& medium, const MediaLimits& limits);
+// `threads` as image_patches has them.
+Patches patches_of(const Medium& medium, const MediaLimits& limits, int threads = 0);
 
 // The largest budget, at most `cap` and the checkpoint's limit, under which all media together take at most `max_tokens`
 // tokens; nothing when no budget is needed. The smallest possible budget when even that is too much.

@@ -232,7 +232,7 @@ Prompt PromptBuilder::build(const Request& request) const {
                                                   "in max_seq {}: shorten it, or raise --max-seq",
                                                   tokens, request.max_new_tokens, limits_.max_seq));
   }
-  for (const Medium& m : media) prompt.media.push_back(patches_of(m, limited));
+  for (const Medium& m : media) prompt.media.push_back(patches_of(m, limited, limits_.threads));
   for (const Patches& p : prompt.media) prompt.patches += p.grid.patches();
   prompt.positions = prompt_positions(tokens, runs, prompt.next_position);
   for (const VisualRun& run : runs) {

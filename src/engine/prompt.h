@@ -40,6 +40,7 @@ class PromptBuilder {
     std::string max_pixels = "auto";
     int64_t auto_cap = 0;  // pixels per picture that "auto" never exceeds; 0: none
     PixelRules rules = PixelRules::kDefault;
+    int threads = 0;  // that resize pictures; 0: as many as there are processors, up to 8
   };
   PromptBuilder(const ModelConfig& config, const Tokenizer& tokenizer, const ChatTemplate& chat_template,
                 const PreprocessorConfig& preprocessor, const Limits& limits);

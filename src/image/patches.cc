@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "base/thread_pool.h"
 #include "image/resize.h"
 #include "vireo/error.h"
 
@@ -17,8 +19,8 @@ namespace {
 void cut_frame(const RgbImage& frame, int top, int left, int size, size_t plane_step, uint8_t* out) {
   for (int y = 0; y < size; ++y, out += size) {
     const uint8_t* rgb = frame.pixels.data() + (size_t{1} * (top + y) * frame.width + left) * 3;
-    for (int x = 0; x < size; ++x, rgb += 3)
-      for (int c = 0; c < 3; ++c) out[c * plane_step + x] = rgb[c];
+    for (int c = 0; c < 3; ++c)
+      for (int x = 0; x < size; ++x) out[c * plane_step + x] = rgb[3 * x + c];
   }
 }
 
@@ -35,16 +37,33 @@ Place place_of(int64_t index, const Grid& grid, int merge) {
           static_cast<int>(block % blocks * merge + in_block % merge)};
 }
 
-// The patches of one temporal patch, whose frame number `slot` is `frame`, into `out`.
-void cut_slot(const RgbImage& frame, int slot, const Grid& grid, const PixelConfig& config, uint8_t* out) {
+// The patches of one temporal patch, of whose frames `frame` is number `slot` and the `copies` - 1 after it, into `out`.
+void cut_slot(const RgbImage& frame, int slot, int copies, const Grid& grid, const PixelConfig& config,
+              ThreadPool& pool, uint8_t* out) {
   const size_t area = size_t{1} * config.patch_size * config.patch_size;
   const size_t plane_step = area * config.temporal_patch_size;
-  const int64_t count = int64_t{grid.h} * grid.w;
-  for (int64_t i = 0; i < count; ++i) {
-    const Place place = place_of(i, grid, config.merge_size);
-    cut_frame(frame, place.row * config.patch_size, place.column * config.patch_size, config.patch_size, plane_step,
-              out + i * 3 * plane_step + slot * area);
-  }
+  // Rows of blocks, which are together in both.
+  const int64_t count = int64_t{grid.w} * config.merge_size;
+  pool.run(grid.h / config.merge_size, [&](int64_t blocks, int) {
+    for (int64_t i = blocks * count; i < (blocks + 1) * count; ++i) {
+      const Place place = place_of(i, grid, config.merge_size);
+      cut_frame(frame, place.row * config.patch_size, place.column * config.patch_size, config.patch_size, plane_step,
+                out + i * 3 * plane_step + slot * area);
+      for (int c = 0; c < 3; ++c) {
+        uint8_t* plane = out + (i * 3 + c) * plane_step + slot * area;
+        for (int copy = 1; copy < copies; ++copy) std::memcpy(plane + copy * area, plane, area);
+      }
+    }
+  });
+}
+
+constexpr int kMostThreads = 8;
+constexpr int64_t kPixelsOfThread = 1 << 16;  // fewer are not worth one
+
+int threads_for(const RgbImage& image, int threads) {
+  const int64_t pixels = int64_t{image.width} * image.height;
+  const int64_t most = std::min<int64_t>(threads > 0 ? threads : usable_cpus(), kMostThreads);
+  return static_cast<int>(std::clamp<int64_t>(pixels / kPixelsOfThread, 1, most));
 }
 
 size_t temporal_patch_bytes(const Grid& grid, const PixelConfig& config) {
@@ -96,27 +115,28 @@ Grid video_grid(int frames, Size size, const VideoConfig& config) {
   return grid_of(frames, smart_resize_video(frames, size, config), config);
 }
 
-Patches image_patches(const RgbImage& image, const PixelConfig& config) {
+Patches image_patches(const RgbImage& image, const PixelConfig& config, int threads) {
+  ThreadPool pool(threads_for(image, threads));
   Patches patches{.grid = image_grid(size_of(image), config)};
-  const RgbImage resized = resize(image, pixels_of(patches.grid, config));
+  const RgbImage resized = resize(image, pixels_of(patches.grid, config), pool);
   patches.pixels.resize(temporal_patch_bytes(patches.grid, config));
-  for (int slot = 0; slot < config.temporal_patch_size; ++slot)
-    cut_slot(resized, slot, patches.grid, config, patches.pixels.data());
+  cut_slot(resized, 0, config.temporal_patch_size, patches.grid, config, pool, patches.pixels.data());
   return patches;
 }
 
 Patches video_patches(std::span<const RgbImage> frames, std::span<const int> frame_indices, double source_fps,
-                      const VideoConfig& config) {
+                      const VideoConfig& config, int threads) {
   check_frames(frames, frame_indices);
   if (!(source_fps > 0) || !std::isfinite(source_fps)) source_fps = kUnknownFps;
   const int count = static_cast<int>(frames.size()), t = config.temporal_patch_size;
   Patches patches{.grid = video_grid(count, size_of(frames[0]), config)};
   const size_t step = temporal_patch_bytes(patches.grid, config);
   patches.pixels.resize(step * patches.grid.t);
+  ThreadPool pool(threads_for(frames[0], threads));
   RgbImage resized;
   for (int i = 0; i < patches.grid.t * t; ++i) {
-    if (i < count) resized = resize(frames[i], pixels_of(patches.grid, config));
-    cut_slot(resized, i % t, patches.grid, config, patches.pixels.data() + i / t * step);
+    if (i < count) resized = resize(frames[i], pixels_of(patches.grid, config), pool);
+    cut_slot(resized, i % t, 1, patches.grid, config, pool, patches.pixels.data() + i / t * step);
   }
   patches.seconds = time_stamps(frame_indices, source_fps, t);
   return patches;

@@ -29,13 +29,13 @@ struct Patches {
   std::vector<double> seconds;  // videos: the time stamp of each temporal patch; empty for an image
 };
 
-// A picture, resized within [min_pixels, max_pixels].
-Patches image_patches(const RgbImage& image, const PixelConfig& config);
+// A picture, resized within [min_pixels, max_pixels], by at most `threads` threads; 0: as many as there are processors, up to 8.
+Patches image_patches(const RgbImage& image, const PixelConfig& config, int threads = 0);
 // Frames that are all of one size and already sampled; seconds[k] is the mean time of the first and last
 // frame of patch k, frame i being at frame_indices[i] / source_fps. Missing frames of the last patch repeat
 // the last one. Throws Error(kInput) for frames of different sizes.
 Patches video_patches(std::span<const RgbImage> frames, std::span<const int> frame_indices, double source_fps,
-                      const VideoConfig& config);
+                      const VideoConfig& config, int threads = 0);
 
 // The grid alone, without pixels.
 Grid image_grid(Size size, const PixelConfig& config);

@@ -1,6 +1,7 @@
 // Separable bicubic resampling in 8 bits. Both passes are written over runs of independent sums with one
 // weight per run, which compilers turn into vector code: the vertical pass along rows, the horizontal pass
-// along columns of a small transposed block of rows. SPDX-License-Identifier: Apache-2.0
+// along columns of a small transposed block of rows. Blocks of rows are shared among threads.
+// SPDX-License-Identifier: Apache-2.0
 #include "image/resize.h"
 
 #include <algorithm>
@@ -8,6 +9,14 @@
 #include <cmath>
 
 #include "base/check.h"
+
+// Compiled once more for processors with wider vectors; which of them runs is found when the program is loaded.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define VIREO_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
+#else
+#define VIREO_VECTOR_CLONES
+#endif
 
 namespace vireo {
 namespace {
@@ -80,7 +89,8 @@ Taps make_taps(int from, int to) {
 
 // out[i] = sum over j of weights[j] * in[j * stride + i], for a run of `N` neighbours.
 template <int N>
-void weigh(const uint8_t* in, size_t stride, const int16_t* weights, int count, int precision, uint8_t* out) {
+[[gnu::always_inline]] inline void weigh(const uint8_t* in, size_t stride, const int16_t* weights, int count,
+                                         int precision, uint8_t* out) {
   std::array<int32_t, N> sums;
   sums.fill(1 << (precision - 1));
   for (int j = 0; j < count; ++j, in += stride) {
@@ -92,7 +102,7 @@ void weigh(const uint8_t* in, size_t stride, const int16_t* weights, int count, 
 
 constexpr int kRun = 64;
 
-void vertical_row(const RgbImage& in, const Taps& taps, int y, uint8_t* out) {
+VIREO_VECTOR_CLONES void vertical_row(const RgbImage& in, const Taps& taps, int y, uint8_t* out) {
   const Window& window = taps.windows[y];
   const int stride = in.width * kChannels;
   const uint8_t* rows = in.pixels.data() + size_t{1} * window.first * stride;
@@ -102,15 +112,20 @@ void vertical_row(const RgbImage& in, const Taps& taps, int y, uint8_t* out) {
   for (; x < stride; ++x) weigh<1>(rows + x, stride, taps.of(window), window.count, taps.precision, out + x);
 }
 
-RgbImage resize_vertically(const RgbImage& in, int height) {
+constexpr int kBlockRows = 16;
+
+RgbImage resize_vertically(const RgbImage& in, int height, ThreadPool& pool) {
   const Taps taps = make_taps(in.height, height);
   const size_t stride = size_t{1} * in.width * kChannels;
   RgbImage out{in.width, height, std::vector<uint8_t>(stride * height)};
-  for (int y = 0; y < height; ++y) vertical_row(in, taps, y, out.pixels.data() + y * stride);
+  pool.run((height + kBlockRows - 1) / kBlockRows, [&](int64_t block, int) {
+    const int first = static_cast<int>(block) * kBlockRows;
+    for (int y = first; y < std::min(height, first + kBlockRows); ++y)
+      vertical_row(in, taps, y, out.pixels.data() + y * stride);
+  });
   return out;
 }
 
-constexpr int kBlockRows = 16;
 constexpr int kColumn = kBlockRows * kChannels;  // bytes of one pixel column of a block
 
 // Up to kBlockRows rows of pixels to columns: column x holds kBlockRows values of each channel.
@@ -128,32 +143,47 @@ void to_rows(const uint8_t* columns, int count, int width, uint8_t* rows) {
         rows[(size_t{1} * r * width + x) * kChannels + c] = columns[x * kColumn + c * kBlockRows + r];
 }
 
-RgbImage resize_horizontally(const RgbImage& in, int width) {
+VIREO_VECTOR_CLONES void weigh_columns(const uint8_t* wide, const Taps& taps, int width, uint8_t* narrow) {
+  for (int x = 0; x < width; ++x) {
+    const Window& window = taps.windows[x];
+    weigh<kColumn>(wide + size_t{1} * window.first * kColumn, kColumn, taps.of(window), window.count, taps.precision,
+                   narrow + size_t{1} * x * kColumn);
+  }
+}
+
+RgbImage resize_horizontally(const RgbImage& in, int width, ThreadPool& pool) {
   const Taps taps = make_taps(in.width, width);
   RgbImage out{width, in.height, std::vector<uint8_t>(size_t{1} * width * in.height * kChannels)};
-  std::vector<uint8_t> wide(size_t{1} * in.width * kColumn), narrow(size_t{1} * width * kColumn);
-  for (int y = 0; y < in.height; y += kBlockRows) {
-    const int rows = std::min(kBlockRows, in.height - y);
+  struct Columns {
+    std::vector<uint8_t> wide, narrow;
+  };
+  std::vector<Columns> columns(static_cast<size_t>(pool.size()));
+  pool.run((in.height + kBlockRows - 1) / kBlockRows, [&](int64_t block, int thread) {
+    auto& [wide, narrow] = columns[static_cast<size_t>(thread)];
+    wide.resize(size_t{1} * in.width * kColumn);
+    narrow.resize(size_t{1} * width * kColumn);
+    const int y = static_cast<int>(block) * kBlockRows, rows = std::min(kBlockRows, in.height - y);
     to_columns(&in.pixels[size_t{1} * y * in.width * kChannels], rows, in.width, wide.data());
-    for (int x = 0; x < width; ++x) {
-      const Window& window = taps.windows[x];
-      weigh<kColumn>(&wide[size_t{1} * window.first * kColumn], kColumn, taps.of(window), window.count, taps.precision,
-                     &narrow[size_t{1} * x * kColumn]);
-    }
+    weigh_columns(wide.data(), taps, width, narrow.data());
     to_rows(narrow.data(), rows, width, &out.pixels[size_t{1} * y * width * kChannels]);
-  }
+  });
   return out;
 }
 
 }  // namespace
 
-RgbImage resize(const RgbImage& image, Size target) {
+RgbImage resize(const RgbImage& image, Size target, ThreadPool& pool) {
   CHECK(image.width > 0 && image.height > 0 && target.width > 0 && target.height > 0);
   if (image.width == target.width && image.height == target.height) return image;
-  if (image.width == target.width) return resize_vertically(image, target.height);
-  RgbImage result = resize_horizontally(image, target.width);
-  if (result.height != target.height) result = resize_vertically(result, target.height);
+  if (image.width == target.width) return resize_vertically(image, target.height, pool);
+  RgbImage result = resize_horizontally(image, target.width, pool);
+  if (result.height != target.height) result = resize_vertically(result, target.height, pool);
   return result;
+}
+
+RgbImage resize(const RgbImage& image, Size target) {
+  ThreadPool alone(1);
+  return resize(image, target, alone);
 }
 
 }  // namespace vireo
