@@ -133,6 +133,13 @@ class CudaBackend : public CudaBackendBase {
     if (t.rows == 0) return;
     memory_->use();
     const size_t element = size_of(t.dtype), row = static_cast<size_t>(t.cols) * element;
+    constexpr int64_t kWorthThreads = 1 << 16;  // bytes
+    if (t.stride == t.cols && static_cast<int64_t>(row) <= kWorthThreads &&
+        t.rows * static_cast<int64_t>(row) >= kWorthThreads) {
+      const char* from = static_cast<const char*>(host);
+      const auto source = [&](int64_t r) { return from + static_cast<size_t>(r) * row; };
+      return uploader().upload(t.data, t.rows, row, row, source);
+    }
     CUDA_CHECK(cudaMemcpy2DAsync(t.data, static_cast<size_t>(t.stride) * element, host, row, row,
                                  static_cast<size_t>(t.rows), cudaMemcpyHostToDevice, memory_->stream()));
     // The host memory is the caller's again.

@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kThreads) gemm_kernel(GemmArguments a) {
       uint32_t x[4][4], w[2][4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) load_matrices(x[i], chunk_at(xs, warp_row + i * 16 + lane % 16, k * 2 + lane / 16));
-      // Matrices: outputs 0..7 and 8..15 of the first half of k, then of the second.
+        // Matrices: outputs 0..7 and 8..15 of the first half of k, then of the second.
 #pragma unroll
       for (int j = 0; j < 2; ++j) load_matrices(w[j], chunk_at(ws, warp_out + j * 16 + lane % 16, k * 2 + lane / 16));
 #pragma unroll

@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(512, 2) gemv_kernel(GemvArguments a, int padde
   let_next_start();
   wait_for_previous();
   float old = adds ? old_of(blockIdx.x) : 0.0f;
-  stage_rows<Staging::kInOrder>(b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
+  stage_rows<Staging::kInOrder>(
+      b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
   __syncthreads();
 
   const bool has_row = lane / 4 < a.rows;

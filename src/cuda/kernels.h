@@ -62,6 +62,10 @@ void attend_pages(const Queue& queue, Tensor q, const Step& step, KvLayer cache,
 // A span where the device has products of warpgroups and the shape allows.
 bool attends_wide(const Queue& queue, const AttentionShape& shape, Tensor q, Tensor k, Tensor v);
 void attend_wide(const Queue& queue, Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out);
+// As attend_pages.
+bool attends_pages_wide(const Queue& queue, const AttentionShape& shape, Tensor q);
+void attend_pages_wide(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
+                       Tensor out);
 // One span [first, first + rows) of keys and queries.
 void attend_span(const Queue& queue, Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out);
 void norm_rope_append(const Queue& queue, Tensor qkv, const HeadNorms& norms, const Step& step,

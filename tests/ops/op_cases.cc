@@ -164,6 +164,14 @@ void add_attention(Cases& cases) {
     std::vector<int32_t> chunk;
     for (int32_t i = 0; i < 77; ++i) chunk.push_back(60 + i);
     add_attend_cache(cases, s, "chunk", chunk, true);
+    std::vector<int32_t> from_the_start, long_chunk, batch_of_70;
+    for (int32_t i = 0; i < 150; ++i) from_the_start.push_back(1 + i);
+    for (int32_t i = 0; i < 200; ++i) long_chunk.push_back(301 + i);
+    for (int32_t i = 0; i < 70; ++i) batch_of_70.push_back(1 + i * 37 % 300);
+    add_attend_cache(cases, s, "from_the_start", from_the_start, true);
+    add_attend_cache(cases, s, "start_of_118", {from_the_start.begin(), from_the_start.begin() + 118}, true);
+    add_attend_cache(cases, s, "long_chunk", long_chunk, true);
+    add_attend_cache(cases, s, "batch_of_70", batch_of_70, false);
   }
   for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 16}}) {
     for (const std::vector<int32_t>& bounds :

@@ -1,6 +1,8 @@
-// Attention of a span on Hopper's warpgroup products (compute capability 9.0a), head_dim 64, with a running softmax
-// (FlashAttention-3, Shah et al. 2024): a block takes 192 query rows of one head, each of three warpgroups 64, and walks the keys 128 at a
-// time. One thread of a fourth brings keys and values. While a tile's values are multiplied, the scores of the next are, and are softened.
+// Attention of many rows on Hopper's warpgroup products (compute capability 9.0a), with a running softmax (FlashAttention-3, Shah et al.
+// 2024): each warpgroup of a block takes 64 query rows of one head and walks the keys 128 at a time; one thread of the last group brings
+// keys and values. While a tile's values are multiplied, the scores of the next are, and are softened. One kernel for spans of the vision
+// tower, where keys and values lie beside the queries (head_dim 64), and for the paged cache, where each row sees a length of its own
+// (head_dim 128).
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 #include "cuda/kernels.h"
@@ -13,32 +15,60 @@
 namespace vireo::cuda {
 namespace {
 
-constexpr int kTeamRows = 64, kTeams = 3, kRows = kTeams * kTeamRows, kKeys = 128, kDim = 64, kStages = 3;
-constexpr int kThreads = (kTeams + 1) * 128, kUserWarpsOfAll = kTeams * 4;
-constexpr int kBoxRows = 64, kBoxBytes = kBoxRows * kBoxCols * 2;
-constexpr int kTileBytes = kKeys * kDim * 2, kQueryBytes = kRows * kDim * 2;
-constexpr int kSharedBytes = 1024 + kQueryBytes + 2 * kStages * kTileBytes;
+constexpr int kTeamRows = 64, kKeys = 128, kBoxRows = 64, kBoxBytes = kBoxRows * kBoxCols * 2;
+constexpr int kBoxesOfKeys = kKeys / kBoxRows;
+static_assert(kBoxRows == kPageTokens);
 
 struct WideArguments {
   CUtensorMap q, k, v;
-  int rows;
+  int rows, heads, kv_heads;
   float scale;  // times log2(e)
+  const int32_t *sequences, *lengths, *page_table;
+  int pages;  // of a sequence
   bf16* out;
   int64_t out_stride;
 };
 
-struct WideBarriers {
-  Barrier queries, full_keys[kStages], full_values[kStages], empty_keys[kStages], empty_values[kStages];
+// How a block is made for one head_dim. In shared memory lie queries of each team, then stages of keys, then of values; all as boxes of 64
+// columns, whose rows are together.
+template <int kDim>
+struct Wide {
+  static constexpr int kTeams = kDim == 64 ? 3 : 2, kStages = kDim == 64 ? 3 : 2;
+  static constexpr int kRows = kTeams * kTeamRows, kThreads = (kTeams + 1) * 128;
+  static constexpr int kRegisters = kDim == 64 ? 160 : 240, kCopyRegisters = kDim == 64 ? 32 : 24;
+  static constexpr int kColumns = kDim / kBoxCols;  // boxes beside each other
+  static constexpr int kTileBytes = kKeys * kDim * 2, kQueryBytes = kTeamRows * kDim * 2;
+  static constexpr int kColumnBytes = kKeys * kBoxCols * 2;  // of keys
+  static constexpr int kSharedBytes = 1024 + kTeams * kQueryBytes + 2 * kStages * kTileBytes;
 };
+
+constexpr int kMostStages = 3, kMostRows = 192;
+
+// Rows of one sequence in a block, and the tiles of keys that they see.
+struct Segment {
+  int begin, end, keys, tiles;
+};
+
+struct WideBlock {
+  Barrier queries, full_keys[kMostStages], full_values[kMostStages], empty_keys[kMostStages], empty_values[kMostStages];
+  int lengths[kMostRows], sequences[kMostRows];
+  Segment segments[kMostRows];
+  int segment_count, tiles;
+  int least;  // keys that every row sees, where there is one segment
+};
+
+__device__ __forceinline__ BarrierAddress barrier_at(const Barrier* barriers, int stage) {
+  return shared_address(barriers + stage);
+}
 
 // Running softmax of the two rows that a lane has a part in: lane / 4 and lane / 4 + 8 of its warp's 16.
 struct Softmax {
   float largest[2] = {-INFINITY, -INFINITY}, total[2] = {};
   float keep[2];  // by which the sums so far are multiplied
 
-  // Scores become weights. Those from `limit` on do not count.
+  // Scores become weights. Row i does not see those from limit[i] on.
   template <bool kMasks>
-  __device__ __forceinline__ void soften(float (&s)[64], float scale, int limit) {
+  __device__ __forceinline__ void soften(float (&s)[64], float scale, const int (&limit)[2]) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -48,15 +78,16 @@ struct Softmax {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           float& v = s[j * 4 + half * 2 + i];
-          if (kMasks && j * 8 + lane % 4 * 2 + i >= limit) v = -INFINITY;
+          if (kMasks && j * 8 + lane % 4 * 2 + i >= limit[half]) v = -INFINITY;
           most = fmaxf(most, v);
         }
       }
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
       most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
-      keep[half] = exp2f((largest[half] - most) * scale);
+      // A row that sees nothing yet keeps weights of zero.
+      const float base = kMasks && most == -INFINITY ? 0.0f : most * scale;
+      keep[half] = exp2f(fmaf(largest[half], scale, -base));
       largest[half] = most;
-      const float base = most * scale;
       float sum = 0;
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
@@ -80,152 +111,294 @@ __device__ __forceinline__ void pack_weights(uint32_t (&p)[8][4], const float (&
   }
 }
 
+template <int kDim>
 __device__ __forceinline__ void score(float (&s)[64], uint32_t queries, uint32_t keys) {
 #pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) multiply_128(s, operand_at(queries + k * 32), operand_at(keys + k * 32), k > 0);
+  for (int k = 0; k < kDim / 16; ++k) {
+    const uint32_t column = k / 4, inside = k % 4 * 32;
+    multiply_128(s, operand_at(queries + column * kBoxBytes + inside),
+                 operand_at(keys + column * Wide<kDim>::kColumnBytes + inside), k > 0);
+  }
 }
-__device__ __forceinline__ void add_values(float (&sums)[32], const uint32_t (&p)[8][4], uint32_t values) {
+template <int kDim>
+__device__ __forceinline__ void add_values(float (&sums)[kDim / 64][32], const uint32_t (&p)[8][4], uint32_t values) {
 #pragma unroll
-  for (int k = 0; k < kKeys / 16; ++k) multiply_64(sums, p[k], operand_at(values + k * 16 * 128));
-}
-
-__device__ __forceinline__ void bring_tiles(const WideArguments& a, uint32_t shared, BarrierAddress barriers,
-                                            int tiles) {
-  const auto barrier = [&](size_t offset, int stage) {
-    return barriers + static_cast<uint32_t>(offset + stage * sizeof(Barrier));
-  };
-  const int column = blockIdx.y * kDim, row0 = blockIdx.x * kRows;
-  const BarrierAddress queries = barrier(offsetof(WideBarriers, queries), 0);
-  expect_bytes(queries, kQueryBytes);
-  for (int t = 0; t < kTeams; ++t) copy_box(shared + t * kBoxBytes, &a.q, column, row0 + t * kTeamRows, queries);
-  const uint32_t keys = shared + kQueryBytes, values = keys + kStages * kTileBytes;
-#pragma unroll 1
-  for (int tile = 0; tile < tiles; ++tile) {
-    const int stage = tile % kStages, round = tile / kStages;
-    const auto bring = [&](const CUtensorMap& map, uint32_t to, size_t full, size_t empty) {
-      if (round > 0) wait_for(barrier(empty, stage), (round - 1) & 1);
-      expect_bytes(barrier(full, stage), kTileBytes);
-      for (int b = 0; b < kKeys / kBoxRows; ++b) {
-        copy_box(to + stage * kTileBytes + b * kBoxBytes, &map, column, tile * kKeys + b * kBoxRows,
-                 barrier(full, stage));
-      }
-    };
-    bring(a.k, keys, offsetof(WideBarriers, full_keys), offsetof(WideBarriers, empty_keys));
-    bring(a.v, values, offsetof(WideBarriers, full_values), offsetof(WideBarriers, empty_values));
+  for (int column = 0; column < kDim / 64; ++column) {
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k) {
+      multiply_64(sums[column], p[k], operand_at(values + column * Wide<kDim>::kColumnBytes + k * 16 * 128));
+    }
   }
 }
 
-__device__ __forceinline__ void attend_rows(const WideArguments& a, uint32_t shared, BarrierAddress barriers,
-                                            int tiles) {
-  const int team = threadIdx.x / 128, lane = threadIdx.x % 32;
-  const auto barrier = [&](size_t offset, int tile) {
-    return barriers + static_cast<uint32_t>(offset + tile % kStages * sizeof(Barrier));
+// Behind the end of a sequence a page holds what was there before, which may be anything: values must be zero where weights are. By all of
+// a team; what another does at the same time is the same.
+template <int kDim>
+__device__ __forceinline__ void clear_values(uint32_t values, int keys) {
+  for (int i = keys * 8 + threadIdx.x % 128; i < kKeys * 8; i += 128) {
+#pragma unroll
+    for (int c = 0; c < kDim / 64; ++c) {
+      asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(values + c * Wide<kDim>::kColumnBytes + i * 16),
+                   "r"(0)
+                   : "memory");
+    }
+  }
+  order_copies();
+  sync_barrier(kTeamBarrier + threadIdx.x / 128, 128);
+}
+
+// By one thread: the queries, then keys and values of all segments.
+template <int kDim, bool kPaged>
+__device__ __forceinline__ void bring_tiles(const WideArguments& a, const WideBlock& b, uint32_t shared, int row0) {
+  using W = Wide<kDim>;
+  const int head = blockIdx.y, kv_head = head / (a.heads / a.kv_heads);
+  expect_bytes(barrier_at(&b.queries, 0), W::kTeams * W::kQueryBytes);
+  for (int t = 0; t < W::kTeams; ++t) {
+    for (int c = 0; c < W::kColumns; ++c) {
+      copy_box(shared + t * W::kQueryBytes + c * kBoxBytes, &a.q, head * kDim + c * kBoxCols, row0 + t * kTeamRows,
+               barrier_at(&b.queries, 0));
+    }
+  }
+  const uint32_t keys = shared + W::kTeams * W::kQueryBytes, values = keys + W::kStages * W::kTileBytes;
+  int at = 0;
+#pragma unroll 1
+  for (int n = 0; n < b.segment_count; ++n) {
+    const Segment segment = b.segments[n];
+    const int32_t* pages = a.page_table + (kPaged ? int64_t{b.sequences[segment.begin]} * a.pages : 0);
+#pragma unroll 1
+    for (int tile = 0; tile < segment.tiles; ++tile, ++at) {
+      const int stage = at % W::kStages, round = at / W::kStages;
+      int column = kv_head * kDim, row[kBoxesOfKeys];
+#pragma unroll
+      for (int i = 0; i < kBoxesOfKeys; ++i) {
+        const int box = tile * kBoxesOfKeys + i;
+        row[i] = box * kBoxRows;
+        if (!kPaged) continue;
+        column = 0;
+        row[i] = (load_index(pages + min(box, a.pages - 1)) * a.kv_heads + kv_head) * kBoxRows;
+      }
+      const auto bring = [&](const CUtensorMap& map, uint32_t to, const Barrier* full, const Barrier* empty) {
+        if (round > 0) wait_for(barrier_at(empty, stage), (round - 1) & 1);
+        expect_bytes(barrier_at(full, stage), W::kTileBytes);
+#pragma unroll
+        for (int c = 0; c < W::kColumns; ++c) {
+#pragma unroll
+          for (int i = 0; i < kBoxesOfKeys; ++i) {
+            copy_box(to + stage * W::kTileBytes + c * W::kColumnBytes + i * kBoxBytes, &map, column + c * kBoxCols,
+                     row[i], barrier_at(full, stage));
+          }
+        }
+      };
+      bring(a.k, keys, b.full_keys, b.empty_keys);
+      bring(a.v, values, b.full_values, b.empty_values);
+    }
+  }
+}
+
+template <int kDim, bool kPaged>
+__device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBlock& b, uint32_t shared, int row0) {
+  using W = Wide<kDim>;
+  const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4;  // my first row of the block
+  const uint32_t queries = shared + threadIdx.x / 128 * W::kQueryBytes, keys = shared + W::kTeams * W::kQueryBytes,
+                 values = keys + W::kStages * W::kTileBytes;
+  const auto wait_full = [&](const Barrier* full, int at) {
+    wait_for(barrier_at(full, at % W::kStages), at / W::kStages & 1);
   };
-  const auto wait_full = [&](size_t full, int tile) { wait_for(barrier(full, tile), tile / kStages & 1); };
-  const auto release = [&](size_t empty, int tile) {
-    if (lane == 0) arrive(barrier(empty, tile));
+  const auto release = [&](const Barrier* empty, int at) {
+    if (lane == 0) arrive(barrier_at(empty, at % W::kStages));
   };
-  constexpr size_t kFullKeys = offsetof(WideBarriers, full_keys), kFullValues = offsetof(WideBarriers, full_values),
-                   kEmptyKeys = offsetof(WideBarriers, empty_keys), kEmptyValues = offsetof(WideBarriers, empty_values);
-  const uint32_t queries = shared + team * kBoxBytes, keys = shared + kQueryBytes, values = keys + kStages * kTileBytes;
-  float s[64], sums[32] = {};
+  float s[64], sums[W::kColumns][32] = {};
   uint32_t p[8][4];
   Softmax softmax;
-
-  wait_for(barriers + static_cast<uint32_t>(offsetof(WideBarriers, queries)), 0);
-  wait_full(kFullKeys, 0);
-  begin_products();
-  score(s, queries, keys);
-  commit_products();
-  wait_for_products<0>();
-  settle(s);
-  release(kEmptyKeys, 0);
-  if (tiles == 1) {
-    softmax.soften<true>(s, a.scale, a.rows);
-  } else {
-    softmax.soften<false>(s, a.scale, kKeys);
-  }
-  pack_weights(p, s);
-#pragma unroll 1
-  for (int tile = 1; tile < tiles; ++tile) {
-    wait_full(kFullKeys, tile);
-    begin_products();
-    score(s, queries, keys + tile % kStages * kTileBytes);
-    commit_products();
-    wait_full(kFullValues, tile - 1);
-    add_values(sums, p, values + (tile - 1) % kStages * kTileBytes);
-    commit_products();
-    wait_for_products<1>();
-    settle(s);
-    release(kEmptyKeys, tile);
-    const int limit = a.rows - tile * kKeys;
-    if (limit < kKeys) {
+  wait_for(barrier_at(&b.queries, 0), 0);
+  // Where in its segment a tile is, and what my rows see of it.
+  int n = 0, tile = 0, length[2];
+  const auto enter_segment = [&] {
+    const Segment segment = b.segments[n];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int r = mine + i * 8;
+      length[i] = r < segment.begin || r >= segment.end ? 0 : kPaged ? b.lengths[r] : a.rows;
+    }
+  };
+  const auto soften = [&] {
+    const int limit[2] = {length[0] - tile * kKeys, length[1] - tile * kKeys};
+    if ((tile + 1) * kKeys > b.least) {
       softmax.soften<true>(s, a.scale, limit);
     } else {
       softmax.soften<false>(s, a.scale, limit);
     }
-    wait_for_products<0>();
-    settle(sums);
-    release(kEmptyValues, tile - 1);
-#pragma unroll
-    for (int i = 0; i < 32; ++i) sums[i] *= softmax.keep[i / 2 % 2];
-    pack_weights(p, s);
-  }
-  wait_full(kFullValues, tiles - 1);
+  };
+  enter_segment();
+  wait_full(b.full_keys, 0);
   begin_products();
-  add_values(sums, p, values + (tiles - 1) % kStages * kTileBytes);
+  score<kDim>(s, queries, keys);
   commit_products();
   wait_for_products<0>();
-  settle(sums);
+  settle(s);
+  release(b.empty_keys, 0);
+  soften();
+  pack_weights(p, s);
+  const auto bring_values = [&](int at) {
+    wait_full(b.full_values, at);
+    const int keys_left = b.segments[n].keys - tile * kKeys;
+    if (kPaged && keys_left < kKeys) clear_values<kDim>(values + at % W::kStages * W::kTileBytes, keys_left);
+  };
+  int at = 1;
+#pragma unroll 1
+  for (; at < b.tiles; ++at) {
+    bring_values(at - 1);
+    if (++tile == b.segments[n].tiles) {
+      tile = 0;
+      ++n;
+      enter_segment();
+    }
+    wait_full(b.full_keys, at);
+    begin_products();
+    score<kDim>(s, queries, keys + at % W::kStages * W::kTileBytes);
+    commit_products();
+    add_values<kDim>(sums, p, values + (at - 1) % W::kStages * W::kTileBytes);
+    commit_products();
+    wait_for_products<1>();
+    settle(s);
+    release(b.empty_keys, at);
+    soften();
+    wait_for_products<0>();
+#pragma unroll
+    for (int c = 0; c < W::kColumns; ++c) settle(sums[c]);
+    release(b.empty_values, at - 1);
+#pragma unroll
+    for (int c = 0; c < W::kColumns; ++c) {
+#pragma unroll
+      for (int i = 0; i < 32; ++i) sums[c][i] *= softmax.keep[i / 2 % 2];
+    }
+    pack_weights(p, s);
+  }
+  bring_values(at - 1);
+  begin_products();
+  add_values<kDim>(sums, p, values + (at - 1) % W::kStages * W::kTileBytes);
+  commit_products();
+  wait_for_products<0>();
+#pragma unroll
+  for (int c = 0; c < W::kColumns; ++c) settle(sums[c]);
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float total = softmax.total[half];
     total += __shfl_xor_sync(kAllLanes, total, 1);
     total += __shfl_xor_sync(kAllLanes, total, 2);
-    const int r = blockIdx.x * kRows + threadIdx.x / 32 * 16 + lane / 4 + half * 8;
+    const int r = row0 + mine + half * 8;
     if (r >= a.rows) continue;
     const float scale = 1 / total;
     bf16* to = a.out + r * a.out_stride + blockIdx.y * kDim + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kDim / 8; ++j) {
-      const float* v = sums + j * 4 + half * 2;
+      const float* v = sums[j / 8] + j % 8 * 4 + half * 2;
       *reinterpret_cast<uint32_t*>(to + j * 8) = pack_bf16(v[0] * scale, v[1] * scale);
     }
   }
 }
 
+// What the block's rows see.
+template <int kDim, bool kPaged>
+__device__ __forceinline__ void find_segments(const WideArguments& a, WideBlock& b, int row0) {
+  const int rows = min(Wide<kDim>::kRows, a.rows - row0);
+  const auto tiles_for = [](int keys) { return (keys + kKeys - 1) / kKeys; };
+  if (!kPaged) {
+    if (threadIdx.x > 0) return;
+    b.segments[0] = {0, rows, a.rows, tiles_for(a.rows)};
+    b.segment_count = 1;
+    b.tiles = tiles_for(a.rows);
+    b.least = a.rows;
+    return;
+  }
+  if (threadIdx.x < rows) {
+    b.sequences[threadIdx.x] = load_index(a.sequences + row0 + threadIdx.x);
+    b.lengths[threadIdx.x] = load_index(a.lengths + row0 + threadIdx.x);
+  }
+  __syncthreads();
+  if (threadIdx.x > 0) return;
+  int count = 0, tiles = 0, least = INT32_MAX;
+  for (int begin = 0, end; begin < rows; begin = end) {
+    int keys = 1;
+    for (end = begin; end < rows && b.sequences[end] == b.sequences[begin]; ++end) {
+      keys = max(keys, b.lengths[end]);
+      least = min(least, b.lengths[end]);
+    }
+    b.segments[count++] = {begin, end, keys, tiles_for(keys)};
+    tiles += tiles_for(keys);
+  }
+  b.segment_count = count;
+  b.tiles = tiles;
+  // Rows behind the end of a block that is not full see nothing that counts.
+  b.least = count == 1 ? least : 0;
+}
+
 // grid.x: rows, grid.y: heads.
-__global__ void __launch_bounds__(kThreads, 1) attend_wide_kernel(const __grid_constant__ WideArguments a) {
+template <int kDim, bool kPaged>
+__global__ void __launch_bounds__(Wide<kDim>::kThreads, 1) attend_wide_kernel(const __grid_constant__ WideArguments a) {
 #ifdef VIREO_HAS_WARPGROUPS
+  using W = Wide<kDim>;
   extern __shared__ uint4 shared_memory[];
-  __shared__ WideBarriers barriers;
-  const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u, first = shared_address(&barriers);
+  __shared__ WideBlock block;
+  const uint32_t shared = (shared_address(shared_memory) + 1023) & ~1023u;
   if (threadIdx.x == 0) {
-    const auto start = [&](size_t offset, int stage, uint32_t arrivals) {
-      start_barrier(first + static_cast<uint32_t>(offset + stage * sizeof(Barrier)), arrivals);
-    };
-    start(offsetof(WideBarriers, queries), 0, 1);
-    for (int s = 0; s < kStages; ++s) {
-      start(offsetof(WideBarriers, full_keys), s, 1);
-      start(offsetof(WideBarriers, full_values), s, 1);
-      start(offsetof(WideBarriers, empty_keys), s, kUserWarpsOfAll);
-      start(offsetof(WideBarriers, empty_values), s, kUserWarpsOfAll);
+    start_barrier(barrier_at(&block.queries, 0), 1);
+    for (int s = 0; s < W::kStages; ++s) {
+      start_barrier(barrier_at(block.full_keys, s), 1);
+      start_barrier(barrier_at(block.full_values, s), 1);
+      start_barrier(barrier_at(block.empty_keys, s), W::kTeams * 4);
+      start_barrier(barrier_at(block.empty_values, s), W::kTeams * 4);
     }
     publish_barriers();
   }
-  __syncthreads();
   let_next_start();
   wait_for_previous();
-  const int tiles = (a.rows + kKeys - 1) / kKeys;
-  if (threadIdx.x / 128 == kTeams) {
-    leave_registers<32>();
-    if (threadIdx.x == kTeams * 128) bring_tiles(a, shared, first, tiles);
+  // The last rows of a chunk see the most keys: they go first.
+  const int row0 = (gridDim.x - 1 - blockIdx.x) * W::kRows;
+  find_segments<kDim, kPaged>(a, block, row0);
+  __syncthreads();
+  if (threadIdx.x / 128 == W::kTeams) {
+    leave_registers<W::kCopyRegisters>();
+    if (threadIdx.x == W::kTeams * 128) bring_tiles<kDim, kPaged>(a, block, shared, row0);
   } else {
-    take_registers<160>();
-    attend_rows(a, shared, first, tiles);
+    take_registers<W::kRegisters>();
+    attend_rows<kDim, kPaged>(a, block, shared, row0);
   }
 #endif
+}
+
+template <int kDim, bool kPaged>
+void run(const Queue& queue, const WideArguments& a) {
+  using W = Wide<kDim>;
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(attend_wide_kernel<kDim, kPaged>), W::kSharedBytes);
+  launch(queue, attend_wide_kernel<kDim, kPaged>, dim3((a.rows + W::kRows - 1) / W::kRows, a.heads), W::kThreads,
+         W::kSharedBytes, a);
+}
+
+WideArguments arguments(Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out) {
+  CHECK(q.dtype == DType::kBF16 && out.dtype == DType::kBF16 && out.stride % 2 == 0);
+  WideArguments a = {tensor_map(q, kBoxRows), tensor_map(k, kBoxRows), tensor_map(v, kBoxRows)};
+  a.rows = static_cast<int>(q.rows);
+  a.heads = shape.heads;
+  a.kv_heads = shape.kv_heads;
+  a.scale = shape.scale * kLog2e;
+  a.out = out.row<bf16>(0);
+  a.out_stride = out.stride;
+  return a;
+}
+
+// A cache as rows of one head.
+Tensor rows_of_heads(Tensor t, const AttentionShape& shape) {
+  return {t.data, t.dtype, t.rows * shape.kv_heads, shape.head_dim, shape.head_dim};
+}
+
+bool fits(const Queue& queue, std::initializer_list<Tensor> tensors) {
+  for (const Tensor& t : tensors) {
+    if (t.stride % 8 != 0 || reinterpret_cast<uintptr_t>(t.data) % 16 != 0) return false;
+  }
+  return queue.warpgroups && tensor_map_encoder();
 }
 
 }  // namespace
@@ -254,23 +427,26 @@ CUtensorMap tensor_map(Tensor t, int box_rows) {
 }
 
 bool attends_wide(const Queue& queue, const AttentionShape& shape, Tensor q, Tensor k, Tensor v) {
-  const auto fits = [](Tensor t) { return t.stride % 8 == 0 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0; };
-  return queue.warpgroups && shape.head_dim == kDim && shape.heads == shape.kv_heads && q.rows >= kTeamRows &&
-         fits(q) && fits(k) && fits(v) && tensor_map_encoder();
+  return shape.head_dim == 64 && shape.heads == shape.kv_heads && q.rows >= kTeamRows && fits(queue, {q, k, v});
 }
 
 void attend_wide(const Queue& queue, Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out) {
-  CHECK(q.dtype == DType::kBF16 && k.rows == q.rows && v.rows == q.rows && out.stride % 2 == 0);
-  static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(attend_wide_kernel), kSharedBytes);
-  const WideArguments a = {tensor_map(q, kBoxRows),
-                           tensor_map(k, kBoxRows),
-                           tensor_map(v, kBoxRows),
-                           static_cast<int>(q.rows),
-                           shape.scale * kLog2e,
-                           out.row<bf16>(0),
-                           out.stride};
-  launch(queue, attend_wide_kernel, dim3((a.rows + kRows - 1) / kRows, shape.heads), kThreads, kSharedBytes, a);
+  CHECK(k.rows == q.rows && v.rows == q.rows);
+  run<64, false>(queue, arguments(q, k, v, shape, out));
+}
+
+bool attends_pages_wide(const Queue& queue, const AttentionShape& shape, Tensor q) {
+  return shape.head_dim == 128 && q.rows >= Wide<128>::kRows && fits(queue, {q});
+}
+
+void attend_pages_wide(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
+                       Tensor out) {
+  WideArguments a = arguments(q, rows_of_heads(cache.k, shape), rows_of_heads(cache.v, shape), shape, out);
+  a.sequences = step.sequences.row<int32_t>(0);
+  a.lengths = step.lengths.row<int32_t>(0);
+  a.page_table = step.page_table.row<int32_t>(0);
+  a.pages = static_cast<int>(step.page_table.cols);
+  run<128, true>(queue, a);
 }
 
 }  // namespace vireo::cuda

@@ -186,7 +186,8 @@ struct MailEnds {
 #pragma unroll 1
     for (int first = threadIdx.x; first < padded / 8; first += kBatch * kAll) {
       uint4 raw[kBatch];
-      fetch(row, [&](int i) { return first + i * kAll; }, raw);
+      fetch(
+          row, [&](int i) { return first + i * kAll; }, raw);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int c = first + i * kAll;
