@@ -53,6 +53,8 @@ void add_bench(CLI::App& app, Action& action) {
   CLI::App* c = app.add_subcommand("bench", "time a checkpoint's parts, beside what this machine can do");
   c->add_option("--width", o->width, "of the picture, in pixels")->capture_default_str();
   c->add_option("--height", o->height, "of the picture")->capture_default_str();
+  c->add_option("--image", o->image, "this file instead, from its bytes");
+  c->add_flag("--first-use", o->first_use, "also how much longer a new length of prompt or size of picture takes once");
   c->add_option("-n,--decode-steps", o->decode_steps, "forced tokens of each round")->capture_default_str();
   c->add_option("--rounds", o->rounds, "after one that does not count")->capture_default_str();
   c->add_flag("--json", *json, "for machines");

@@ -9,6 +9,8 @@
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/session.h"
+#include "files/image_file.h"
+#include "files/json.h"
 #include "vireo/tools.h"
 
 namespace vireo {
@@ -67,17 +69,46 @@ double decode_bytes(const TextConfig& c, const TierPlan& tiers, DType kv_type, d
   return weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type));
 }
 
-Request request_for(const std::vector<uint8_t>& pixels, const BenchOptions& o) {
-  const Picture picture{.rgb = pixels.data(), .width = o.width, .height = o.height, .stride = int64_t{3} * o.width};
-  Request request{.max_new_tokens = o.decode_steps + 1};
-  request.messages.push_back(
-      {.role = "user",
-       .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = "Describe this image in one sentence."}}});
-  return request;
-}
+// What is asked about which picture: of noise, or a file's bytes.
+class Questions {
+ public:
+  explicit Questions(const BenchOptions& o) : o_(o) {
+    if (o.image.empty()) {
+      pixels_.resize(static_cast<size_t>(3 * o.width * o.height));
+      for (size_t i = 0; i < pixels_.size(); ++i) pixels_[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+    } else {
+      const std::string bytes = read_file(o.image, ImageLimits{}.max_bytes);
+      picture_.bytes.assign(reinterpret_cast<const std::byte*>(bytes.data()),
+                            reinterpret_cast<const std::byte*>(bytes.data()) + bytes.size());
+    }
+  }
+
+  // The question with `words` more of them, about the picture without its last `less` columns, which only noise can be.
+  Request ask(int words = 0, int less = 0) const {
+    Picture picture = picture_;
+    if (!pixels_.empty()) {
+      picture.rgb = pixels_.data();
+      picture.width = o_.width - less;
+      picture.height = o_.height;
+      picture.stride = int64_t{3} * o_.width;
+    }
+    std::string text = "Describe this image in one sentence.";
+    for (int i = 0; i < words; ++i) text += " please";
+    Request request{.max_new_tokens = o_.decode_steps + 1};
+    request.messages.push_back(
+        {.role = "user", .content = {{.kind = Part::Kind::kImage, .image = picture}, {.text = text}}});
+    return request;
+  }
+
+ private:
+  const BenchOptions& o_;
+  std::vector<uint8_t> pixels_;
+  Picture picture_;
+};
 
 struct Rounds {
-  std::vector<double> vision_ms, prefill_ms, step_ms, read_rate, product_rate;
+  std::vector<double> media_ms, vision_ms, prefill_ms, answer_ms, step_ms, read_rate, product_rate, new_length_ms,
+      new_size_ms;
 };
 
 }  // namespace
@@ -108,17 +139,31 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
   ImageCache images(0);
   Session session(
       {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, model.step_shape.max_rows, [] {}});
-  std::vector<uint8_t> pixels(static_cast<size_t>(3 * o.width * o.height));
-  for (size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
-  const auto media = Clock::now();
-  const Prompt prompt = prompts.build(request_for(pixels, o));
-  const double media_ms = ms_since(media);
+  const Questions questions(o);
+  const Prompt prompt = prompts.build(questions.ask());
 
   Rounds r;
+  // From the picture and the text to the first id.
+  const auto answer = [&](const Request& request) {
+    const auto start = Clock::now();
+    const Prompt p = prompts.build(request);
+    r.media_ms.push_back(ms_since(start));
+    session.reset();
+    images.clear();
+    session.begin(p);
+    session.encode(p);
+    session.extend(p);
+    return ms_since(start);
+  };
+  const auto first_more_than_next = [&](const Request& request) {
+    const double first = answer(request);
+    return first - answer(request);
+  };
   for (int round = 0; round <= o.rounds; ++round) {
     if (on_stage) on_stage("timing", round, o.rounds + 1);
     r.read_rate.push_back(model.backend->measure_read_rate());
     r.product_rate.push_back(model.backend->measure_product_rate());
+    r.answer_ms.push_back(answer(questions.ask()));
     session.reset();
     images.clear();
     session.begin(prompt);
@@ -136,7 +181,17 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
     }
   }
   // The first round warmed everything up.
-  for (auto* values : {&r.vision_ms, &r.prefill_ms, &r.read_rate, &r.product_rate}) values->erase(values->begin());
+  for (auto* values : {&r.media_ms, &r.vision_ms, &r.prefill_ms, &r.answer_ms, &r.read_rate, &r.product_rate}) {
+    values->erase(values->begin());
+  }
+  for (int round = 1; o.first_use && round <= o.rounds; ++round) {
+    if (on_stage) on_stage("timing first use", round - 1, o.rounds);
+    r.new_length_ms.push_back(first_more_than_next(questions.ask(round * 3)));
+    constexpr int kColumns = 64;
+    if (o.image.empty() && o.width > round * kColumns) {
+      r.new_size_ms.push_back(first_more_than_next(questions.ask(0, round * kColumns)));
+    }
+  }
 
   const double read = median(r.read_rate), product = median(r.product_rate);
   const double tokens = static_cast<double>(prompt.ids.size());
@@ -161,12 +216,15 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
       figure("read", "GB/s", scaled(r.read_rate, 1e-9)),
       figure("product", "GFLOP/s", scaled(r.product_rate, 1e-9)),
       figure("load", "ms", {load_ms}),
-      figure("picture to patches", "ms", {media_ms}),
+      figure("picture to patches", "ms", std::vector<double>(r.media_ms.begin(), r.media_ms.begin() + o.rounds)),
       figure("vision", "ms", r.vision_ms, "product", share(vision_ops / median(r.vision_ms) * 1000, product)),
       figure("prefill", "ms", r.prefill_ms, "product",
              share(prefill_operations(c.text, tokens) / median(r.prefill_ms) * 1000, product)),
       figure("decode", "tokens/s", rates, "read", share(step_bytes * median(rates), read)),
   };
+  report.figures.insert(report.figures.begin() + 6, figure("picture to first id", "ms", r.answer_ms));
+  if (!r.new_length_ms.empty()) report.figures.push_back(figure("new length, extra", "ms", r.new_length_ms));
+  if (!r.new_size_ms.empty()) report.figures.push_back(figure("new size, extra", "ms", r.new_size_ms));
   return report;
 }
 
