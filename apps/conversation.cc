@@ -62,7 +62,8 @@ void print_plan(const ModelInfo& plan) {
 
 std::unique_ptr<Engine> load_with_progress(const Options& options) {
   ProgressLine progress("loading");
-  return Engine::load(options, [&](uint64_t done, uint64_t total) { progress.show(done, total); }, print_plan);
+  return Engine::load(
+      options, [&](uint64_t done, uint64_t total) { progress.show(done, total); }, print_plan);
 }
 
 Part video_part(const std::string& path, double fps, const std::string& option) {

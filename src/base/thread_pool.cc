@@ -79,9 +79,7 @@ ThreadPool::ThreadPool(int threads) {
 ThreadPool::~ThreadPool() {
   stop_.store(true);
   ticket_.store((((ticket_.load() >> kItemBits) + 1) << kItemBits) | kItemMask);
-  {
-    std::lock_guard lock(mutex_);
-  }
+  { std::lock_guard lock(mutex_); }
   wake_.notify_all();
   for (auto& w : workers_) w.join();
 }

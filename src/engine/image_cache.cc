@@ -4,13 +4,23 @@
 #include <algorithm>
 
 #include "base/sha256.h"
+#include "base/thread_pool.h"
 
 namespace vireo {
 
-std::string media_key(const Patches& p) {
-  std::string bytes(reinterpret_cast<const char*>(&p.grid), sizeof p.grid);
-  bytes.append(reinterpret_cast<const char*>(p.pixels.data()), p.pixels.size());
-  return sha256_hex(bytes);
+std::string media_key(const Patches& p, int threads) {
+  constexpr size_t kBlock = size_t{1} << 20;
+  constexpr int kMostThreads = 8;
+  const std::string_view pixels(reinterpret_cast<const char*>(p.pixels.data()), p.pixels.size());
+  std::vector<std::string> hashes((pixels.size() + kBlock - 1) / kBlock);
+  const int most = std::min(threads > 0 ? threads : usable_cpus(), kMostThreads);
+  ThreadPool pool(std::clamp(static_cast<int>(hashes.size()), 1, most));
+  pool.run(static_cast<int64_t>(hashes.size()), [&](int64_t i, int) {
+    hashes[static_cast<size_t>(i)] = sha256_hex(pixels.substr(static_cast<size_t>(i) * kBlock, kBlock));
+  });
+  std::string all(reinterpret_cast<const char*>(&p.grid), sizeof p.grid);
+  for (const std::string& hash : hashes) all += hash;
+  return sha256_hex(all);
 }
 
 uint64_t EncodedMedium::bytes() const {

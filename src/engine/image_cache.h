@@ -12,8 +12,8 @@
 
 namespace vireo {
 
-// SHA-256 of the grid and the patches.
-std::string media_key(const Patches& patches);
+// SHA-256 of the grid and of the SHA-256 of each megabyte of the patches; `threads` as image_patches has them.
+std::string media_key(const Patches& patches, int threads = 0);
 
 struct EncodedMedium {
   std::string key;

@@ -66,7 +66,9 @@ TEST(Model, TiersAreCountedAndRefusedWhereTheyAreNot) {
             (qkv + mlp) * 5 / 8 + head * 9 / 8);
   const auto backend = make_reference_backend();
   check_tiers(TierPlan(Tier::kW4, {}), c, *backend);
-  EXPECT_EQ(error_of([&] { check_tiers(TierPlan(Tier::kBf16, {{"o_proj", Tier::kNvfp4}}), c, *backend); }),
+  EXPECT_EQ(error_of([&] {
+              check_tiers(TierPlan(Tier::kBf16, {{"o_proj", Tier::kNvfp4}}), c, *backend);
+            }),
             "kUsage: o_proj as nvfp4: the reference backend has no such weights: use --device cpu with w8, w4, int8 or "
             "int4, or --weight-mode bf16");
 }

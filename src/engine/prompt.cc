@@ -110,12 +110,12 @@ void check_not_empty(const Request& request) {
       fmt::format("the prompt is empty: the last message ({}) has neither a word nor a picture", printable(last.role)));
 }
 
-std::vector<MediumSpan> spans_of(const Prompt& prompt, int merge_size) {
+std::vector<MediumSpan> spans_of(const Prompt& prompt, int merge_size, int threads) {
   std::vector<MediumSpan> spans;
   size_t row = 0;
   for (const Patches& p : prompt.media) {
     const size_t last = row + static_cast<size_t>(p.grid.tokens(merge_size)) - 1;
-    spans.push_back({media_key(p), prompt.visual_rows[row], prompt.visual_rows[last] + 1});
+    spans.push_back({media_key(p, threads), prompt.visual_rows[row], prompt.visual_rows[last] + 1});
     row = last + 1;
   }
   return spans;
@@ -239,7 +239,7 @@ Prompt PromptBuilder::build(const Request& request) const {
     for (int64_t i = 0; i < int64_t{run.rows} * run.cols; ++i)
       prompt.visual_rows.push_back(static_cast<int32_t>(run.first + i));
   }
-  prompt.media_spans = spans_of(prompt, preprocessor_.image.merge_size);
+  prompt.media_spans = spans_of(prompt, preprocessor_.image.merge_size, limits_.threads);
   return prompt;
 }
 

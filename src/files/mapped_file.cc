@@ -51,7 +51,7 @@ bool is_present(const std::filesystem::path& path) {
 OpenFile::OpenFile(const std::filesystem::path& path)
     : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (descriptor_ < 0) fail_to_open(path);
-  struct stat info{};
+  struct stat info {};
   if (::fstat(descriptor_, &info) == 0 && S_ISREG(info.st_mode)) {
     size_ = static_cast<size_t>(info.st_size);
     return;

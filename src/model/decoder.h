@@ -36,7 +36,7 @@ class Decoder {
 
  private:
   struct Scratch {
-    OwnedTensor Decoder::* tensor;
+    OwnedTensor Decoder::*tensor;
     int64_t rows, cols;
     DType dtype;
   };

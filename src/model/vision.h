@@ -45,7 +45,7 @@ class VisionTower {
   };
 
   struct Scratch {
-    OwnedTensor Buffers::* tensor;
+    OwnedTensor Buffers::*tensor;
     int64_t rows, cols;
     DType dtype;
   };
