@@ -36,9 +36,9 @@ int run_bench(const BenchOptions& o, bool json) {
   }
   std::cout << fmt::format("{} on {}: {} patches, {} prompt tokens, {} rounds\n", r.model, r.device, r.patches,
                            r.prompt_tokens, o.rounds);
-  std::cout << fmt::format("{:<20} {:>10} {:>10} {:>10}  {}\n", "", "median", "least", "most", "unit");
+  std::cout << fmt::format("{:<26} {:>10} {:>10} {:>10}  {}\n", "", "median", "least", "most", "unit");
   for (const BenchFigure& f : r.figures) {
-    std::cout << fmt::format("{:<20} {:>10.2f} {:>10.2f} {:>10.2f}  {}", f.name, f.median, f.least, f.most, f.unit);
+    std::cout << fmt::format("{:<26} {:>10.2f} {:>10.2f} {:>10.2f}  {}", f.name, f.median, f.least, f.most, f.unit);
     if (!f.of.empty()) std::cout << fmt::format("  ({:.0f} % of {})", 100 * f.share, f.of);
     std::cout << '\n';
   }
@@ -55,6 +55,7 @@ void add_bench(CLI::App& app, Action& action) {
   c->add_option("--height", o->height, "of the picture")->capture_default_str();
   c->add_option("--image", o->image, "this file instead, from its bytes");
   c->add_flag("--first-use", o->first_use, "also how much longer a new length of prompt or size of picture takes once");
+  c->add_flag("--profile", o->profile, "also where the time goes, part by part, op after op");
   c->add_option("-n,--decode-steps", o->decode_steps, "forced tokens of each round")->capture_default_str();
   c->add_option("--rounds", o->rounds, "after one that does not count")->capture_default_str();
   c->add_flag("--json", *json, "for machines");

@@ -98,8 +98,9 @@ struct BenchOptions {
   std::filesystem::path image;  // instead of a picture of that size
   int decode_steps = 32;
   int rounds = 5;
-  bool first_use =
-      false;  // also what the first prompt of a new length and the first picture of a new size take more than the next
+  // Also what the first prompt of a new length and the first picture of a new size take more than the next.
+  bool first_use = false;
+  bool profile = false;  // also where the time goes, part by part
 };
 
 // A measured value: the median of the rounds, the least and the largest, and what share it is of `of` (empty: of nothing).

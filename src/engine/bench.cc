@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "engine/backends.h"
+#include "engine/bench_profile.h"
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/session.h"
@@ -225,6 +226,10 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
   report.figures.insert(report.figures.begin() + 6, figure("picture to first id", "ms", r.answer_ms));
   if (!r.new_length_ms.empty()) report.figures.push_back(figure("new length, extra", "ms", r.new_length_ms));
   if (!r.new_size_ms.empty()) report.figures.push_back(figure("new size, extra", "ms", r.new_size_ms));
+  if (o.profile) {
+    for (BenchFigure& f : profile(model, prompt, o.rounds, std::min(o.decode_steps, 8)))
+      report.figures.push_back(std::move(f));
+  }
   return report;
 }
 

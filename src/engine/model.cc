@@ -13,15 +13,6 @@
 namespace vireo {
 namespace {
 
-PixelScale pixel_scale(const PixelConfig& c) {
-  PixelScale scale;
-  for (int i = 0; i < 3; ++i) {
-    scale.mean[i] = c.mean[i] * 255.0f;
-    scale.std[i] = c.std[i] * 255.0f;
-  }
-  return scale;
-}
-
 // Sizes that both the preprocessor files and config.json state.
 void check_agreement(const ModelConfig& config, const PreprocessorConfig& pre) {
   for (const PixelConfig* p : {&pre.image, static_cast<const PixelConfig*>(&pre.video)}) {
@@ -78,6 +69,15 @@ Forward forward_of(Decoder& decoder) {
 }
 
 }  // namespace
+
+PixelScale pixel_scale(const PixelConfig& c) {
+  PixelScale scale;
+  for (int i = 0; i < 3; ++i) {
+    scale.mean[i] = c.mean[i] * 255.0f;
+    scale.std[i] = c.std[i] * 255.0f;
+  }
+  return scale;
+}
 
 ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path& hub_cache) {
   const auto folder = resolve_checkpoint(checkpoint, {hub_cache});

@@ -44,6 +44,9 @@ struct Model {
   std::unique_ptr<Runner> runner;
 };
 
+// How bytes of pixels become values.
+PixelScale pixel_scale(const PixelConfig& config);
+
 // Refuses with Error(kUsage) a tier that the backend does not have.
 void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend);
 // Bytes of the projections in a tier, which lie beside those in BF16.

@@ -69,6 +69,22 @@ class Cli(ProgramTest):
         reference = self.run_tiny("--benchmark", 2, "--prompt", "Hi", "--device", "reference")
         self.assertRegex(reference.stdout, r"\ndecode_tokens_per_s_p50 +[\d.]+\ndecode_steps +1\n")
 
+    def test_bench_part_by_part(self):
+        args = ["bench", "--checkpoint", TINY, "--device", "cpu", "-n", 2, "--rounds", 1, "--json"]
+        got = vireo(*args, "--width", 192, "--height", 96, "--first-use", "--profile")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        figures = json.loads(got.stdout)["figures"]
+        for name in ("picture to first id", "new length, extra", "new size, extra", "vision: mergers", "decode: head"):
+            self.assertIn(name, figures)
+        for phase in ("vision", "prefill", "decode"):
+            shares = [f[f"share_of_{phase}"] for name, f in figures.items() if name.startswith(phase + ": ")]
+            self.assertGreater(len(shares), 4)
+            self.assertAlmostEqual(sum(shares), 1, places=6)
+        photo = vireo(*args, "--image", SCENE_0)
+        self.assertGreater(json.loads(photo.stdout)["prompt_tokens"], 50)  # of the picture alone
+        refused = vireo(*args, "--image", "nowhere.jpg")
+        self.assert_refused(refused, 1, "nowhere.jpg")
+
     def test_length_ends_the_answer(self):
         whole = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)
         cut = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-new-tokens", 3)
