@@ -20,6 +20,7 @@ void add_run(CLI::App& app, Action& action);
 void add_chat(CLI::App& app, Action& action);
 void add_inspect(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_fidelity(CLI::App& app, Action& action);
 void add_doctor(CLI::App& app, Action& action);
 void add_random_checkpoint(CLI::App& app, Action& action);
 // These two tell of all subcommands, whenever they are added.

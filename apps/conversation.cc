@@ -82,6 +82,21 @@ Part video_part(const std::string& path, double fps, const std::string& option) 
   return part;
 }
 
+std::string read_text(const std::string& path) {
+  constexpr size_t kMost = size_t{1} << 30;
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path))
+    throw Error(ErrorKind::kNotFound, fmt::format("cannot read {}: give the path of a JSON file of messages", path));
+  std::string text;
+  std::vector<char> piece(1 << 16);
+  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())), file.gcount() > 0) {
+    text.append(piece.data(), static_cast<size_t>(file.gcount()));
+    if (text.size() > kMost)
+      throw Error(ErrorKind::kCapacity, fmt::format("{} has more than {} bytes: split it", path, kMost));
+  }
+  return text;
+}
+
 void add_sampling_options(CLI::App& command, Sampling& s, std::vector<std::string>& stop) {
   const std::string group = "Sampling";
   command.add_option("--temp,--temperature", s.temperature, "0: always the most likely token")

@@ -18,6 +18,9 @@ std::unique_ptr<Engine> load_with_progress(const Options& options);
 // `option` is what the user wrote, for the error.
 Part video_part(const std::string& path, double fps, const std::string& option);
 
+// The whole of a --messages file, which may be a pipe.
+std::string read_text(const std::string& path);
+
 // --temp, --top-k, ... and --stop.
 void add_sampling_options(CLI::App& command, Sampling& sampling, std::vector<std::string>& stop);
 

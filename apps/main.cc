@@ -42,6 +42,7 @@ int parse_and_run(int argc, char** argv) {
   vireo::app::add_chat(app, action);
   vireo::app::add_inspect(app, action);
   vireo::app::add_bench(app, action);
+  vireo::app::add_fidelity(app, action);
   vireo::app::add_doctor(app, action);
   vireo::app::add_random_checkpoint(app, action);
   vireo::app::add_completion(app, action);

@@ -40,22 +40,6 @@ bool is_lines(const RunOptions& o) {
   throw Error(ErrorKind::kUsage, sentence);
 }
 
-// The whole of a --messages file, which may be a pipe.
-std::string read_text(const std::string& path) {
-  constexpr size_t kMost = size_t{1} << 30;
-  std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path))
-    throw Error(ErrorKind::kNotFound, fmt::format("cannot read {}: give the path of a JSON file of messages", path));
-  std::string text;
-  std::vector<char> piece(1 << 16);
-  while (file.read(piece.data(), static_cast<std::streamsize>(piece.size())), file.gcount() > 0) {
-    text.append(piece.data(), static_cast<size_t>(file.gcount()));
-    if (text.size() > kMost)
-      throw Error(ErrorKind::kCapacity, fmt::format("{} has more than {} bytes: split it", path, kMost));
-  }
-  return text;
-}
-
 Request request_of(const RunOptions& o) {
   Request request;
   if (o.max_new_tokens) request.max_new_tokens = *o.max_new_tokens;

@@ -125,4 +125,32 @@ struct BenchReport {
 // (read rate, product rate) are measured between the rounds.
 BenchReport bench(const BenchOptions& options, const OnStage& on_stage = {});
 
+// How far a tier is from BF16. Logits are compared after decode steps that both models take along the BF16 answer.
+struct FidelityOptions {
+  Options engine;                 // with a tier, for all projections or some
+  std::vector<Request> requests;  // answered greedily; their own sampling does not count
+  int steps = 32;                 // of an answer at most
+  bool sweep = false;             // also with each projection alone in the tier
+};
+struct FidelityScore {
+  int steps = 0;
+  double cosine_mean = 0, cosine_least = 1;  // of the logits
+  double agreement = 0;                      // share of the steps with the same likeliest token
+  double kl_mean = 0, kl_most = 0;           // divergence of the probabilities, in nats
+  int same_texts = 0;                        // conversations with the same answer
+};
+struct FidelityOfProjection {
+  std::string projection;
+  FidelityScore score;
+};
+struct FidelityReport {
+  std::string device;
+  int conversations = 0;
+  FidelityScore score;
+  std::vector<FidelityOfProjection> sweep;  // the worst first
+  std::string suggestion;                   // of the sweep, as --wq takes it
+};
+// Loads the checkpoint twice, and once more for each projection of a sweep. Throws Error(kUsage) without a tier or a conversation.
+FidelityReport fidelity(const FidelityOptions& options, const OnStage& on_stage = {});
+
 }  // namespace vireo

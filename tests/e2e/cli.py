@@ -85,6 +85,27 @@ class Cli(ProgramTest):
         refused = vireo(*args, "--image", "nowhere.jpg")
         self.assert_refused(refused, 1, "nowhere.jpg")
 
+    def test_fidelity_of_a_tier(self):
+        args = ["fidelity", "--checkpoint", TINY, "--device", "cpu"]
+        asked = ["-p", "What is 15 + 36?", "--messages", write_jsonl(self.tmp / "scene.jsonl", [[{
+            "role": "user", "content": [{"type": "image", "image": str(SCENE_0)},
+                                        {"type": "text", "text": SCENE_0_PROMPT}]}]])]
+        got = vireo(*args, *asked, "--weight-mode", "int8", "--sweep", "--json")
+        self.assertEqual(got.returncode, 0, got.stderr)
+        report = json.loads(got.stdout)
+        self.assertEqual(report["conversations"], 2)
+        self.assertGreater(report["steps"], 4)
+        self.assertGreater(report["cosine_mean"], 0.9998)
+        self.assertLess(report["cosine_mean"], 1)
+        self.assertLessEqual(report["cosine_least"], report["cosine_mean"])
+        self.assertEqual(set(report["sweep"]), {"qkv_proj", "o_proj", "gate_up", "mlp_down", "lm_head"})
+        self.assertEqual(report["suggestion"], next(iter(report["sweep"])) + "=bf16")
+        worse = json.loads(vireo(*args, *asked, "--weight-mode", "w4", "--json").stdout)
+        self.assertLess(worse["cosine_mean"], report["cosine_mean"])
+        self.assert_refused(vireo(*args, *asked), 2, "bf16 is compared with itself")
+        self.assert_refused(vireo(*args, "--weight-mode", "w8"), 2, "no conversation")
+        self.assert_refused(vireo(*args, *asked, "--weight-mode", "w8", "--steps", 0), 2, "--steps 0")
+
     def test_length_ends_the_answer(self):
         whole = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT)
         cut = self.answer("--image", SCENE_0, "--prompt", SCENE_0_PROMPT, "--max-new-tokens", 3)
