@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/vendor_gemm.h"
 
+#if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
 #include <dlfcn.h>
 
@@ -196,3 +197,24 @@ bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Int
 }
 
 }  // namespace vireo::cuda
+
+#else
+
+namespace vireo::cuda {
+
+struct VendorGemm::State {
+  std::string said = "built without cublasLt.h: products by own kernels";
+};
+
+VendorGemm::VendorGemm(void*) : state_(std::make_unique<State>()) {}
+VendorGemm::~VendorGemm() = default;
+const std::string& VendorGemm::state() const {
+  return state_->said;
+}
+bool VendorGemm::multiply(const Queue&, const CudaLinear&, Tensor, Into, Tensor) {
+  return false;
+}
+
+}  // namespace vireo::cuda
+
+#endif

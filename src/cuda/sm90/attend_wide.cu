@@ -407,8 +407,12 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   static const auto encoder = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult result = {};
+#if CUDART_VERSION >= 12050
     const cudaError_t status =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &result);
+#endif
     const bool found = status == cudaSuccess && result == cudaDriverEntryPointSuccess;
     return found ? reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function) : nullptr;
   }();
