@@ -60,6 +60,14 @@ TEST(Patches, PictureOrder) {
   expect_order(patches, 0);
 }
 
+TEST(Patches, ThreadsMakeNoDifference) {
+  RgbImage image{700, 450, {}};
+  for (int i = 0; i < 700 * 450 * 3; ++i) image.pixels.push_back(static_cast<uint8_t>(i * 2654435761u >> 24));
+  const PixelConfig config;
+  const Patches alone = image_patches(image, config, 1);
+  for (const int threads : {2, 4, 0}) EXPECT_EQ(image_patches(image, config, threads).pixels, alone.pixels) << threads;
+}
+
 TEST(Patches, ClipOrderRepeatsAnOddLastFrame) {
   std::vector<RgbImage> frames;
   for (int i = 0; i < 5; ++i) frames.push_back(marked_frame(64, 96, i));
