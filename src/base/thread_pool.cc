@@ -70,6 +70,12 @@ int usable_cpus() {
   return std::min(n, cgroup_cpus());
 }
 
+int threads_for_items(int64_t items, int threads) {
+  constexpr int64_t kMost = 8;
+  const int64_t most = std::min<int64_t>(threads > 0 ? threads : usable_cpus(), kMost);
+  return static_cast<int>(std::clamp<int64_t>(items, 1, most));
+}
+
 ThreadPool::ThreadPool(int threads) {
   if (threads <= 0) threads = usable_cpus();
   const NoSignals inherited_by_workers;

@@ -15,6 +15,8 @@ namespace vireo {
 
 // Processors this process may use: the affinity mask, capped by the cgroup quota; at least 1.
 int usable_cpus();
+// Threads for short work of this many items, of which each is worth one: `threads`, or 0 for usable_cpus(), but no more than 8.
+int threads_for_items(int64_t items, int threads);
 
 class ThreadPool {
  public:

@@ -12,7 +12,7 @@ namespace vireo::cuda {
 
 class Chain {
  public:
-  // `scratch` serves one launch at a time, and is zero before the first.
+  // `scratch` serves one launch at a time; ChainScratch says what it holds before the first.
   Chain(const Queue& queue, ChainScratch scratch);
   ~Chain();
   Chain(const Chain&) = delete;

@@ -244,6 +244,10 @@ class CudaBackend : public CudaBackendBase {
     }
   }
 
+  std::string shortfall() const {
+    return vendor_gemm_ && !vendor_gemm_->is_there() ? "slower prefill: " + vendor_gemm_->state() : "";
+  }
+
   std::vector<std::string> notes() const {
     std::vector<std::string> lines;
     if (vendor_gemm_) lines.push_back("products of many rows: " + vendor_gemm_->state());
@@ -474,6 +478,10 @@ std::vector<CudaDevice> cuda_devices(std::string& reason) {
 
 std::string cuda_architectures() {
   return VIREO_GPU_ARCH;
+}
+
+std::string cuda_shortfall(Backend& backend) {
+  return dynamic_cast<cuda::CudaBackend&>(backend).shortfall();
 }
 
 std::vector<std::string> cuda_notes(Backend& backend) {

@@ -38,7 +38,9 @@ struct CudaDevice {
 std::vector<CudaDevice> cuda_devices(std::string& reason);
 // What GPU_ARCH was at build time: "80, 87, 89, 90a, 110f, 120f".
 std::string cuda_architectures();
-// Notes on a made backend for doctor(), one line each: the tuned shapes of products.
+// What a made backend goes without, and what that means, in one line; empty: nothing.
+std::string cuda_shortfall(Backend& backend);
+// Notes on a made backend for doctor(), one line each: the vendor's library, the tuned shapes of products.
 std::vector<std::string> cuda_notes(Backend& backend);
 
 // Throws Error(kDevice) when there is no such device, or the build has no code for it: it names both and the CMake variable.

@@ -80,9 +80,6 @@ __device__ __forceinline__ void keep_in_registers(uint32_t& v) {
 __device__ __forceinline__ void keep_in_registers(int64_t& v) {
   asm volatile("" : "+l"(v));
 }
-__device__ __forceinline__ void keep_in_registers(float& v) {
-  asm volatile("" : "+f"(v));
-}
 template <typename T>
 __device__ __forceinline__ void keep_in_registers(T*& p) {
   asm volatile("" : "+l"(p));

@@ -10,8 +10,6 @@
 #include <map>
 #include <tuple>
 
-#include "base/check.h"
-
 namespace vireo::cuda {
 namespace {
 
@@ -97,49 +95,57 @@ struct VendorGemm::State {
   std::map<Key, Plan> plans;
 
   template <typename T>
-  void set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
-    CHECK(library().set_product(d, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS);
+  bool set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
+    return library().set_product(d, attribute, &value, sizeof(value)) == CUBLAS_STATUS_SUCCESS;
   }
+  static bool done(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS; }
 
   // Column by column, as the library sees them: w [in, out] and x [in, rows] give y [out, rows].
-  Plan make(const Key& k) const {
+  bool describe(const Key& k, Plan& p) const {
     const Library& l = library();
     const cudaDataType_t y_type = k.y_float ? CUDA_R_32F : CUDA_R_16BF;
-    Plan p;
-    CHECK(l.create_product(&p.product, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
-    set(p.product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
     const bool gelu = k.into == Into::kGeluTanh;
-    set(p.product, CUBLASLT_MATMUL_DESC_EPILOGUE,
-        k.bias ? (gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
-               : (gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT));
-    if (k.bias) set(p.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, y_type);
+    const cublasLtEpilogue_t epilogue = k.bias ? (gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS)
+                                               : (gelu ? CUBLASLT_EPILOGUE_GELU : CUBLASLT_EPILOGUE_DEFAULT);
     const auto size = [](int64_t n) { return static_cast<uint64_t>(n); };
-    CHECK(l.create_layout(&p.w, CUDA_R_16BF, size(k.in), size(k.out), k.w_stride) == CUBLAS_STATUS_SUCCESS);
-    CHECK(l.create_layout(&p.x, CUDA_R_16BF, size(k.in), size(k.rows), k.x_stride) == CUBLAS_STATUS_SUCCESS);
-    CHECK(l.create_layout(&p.y, y_type, size(k.out), size(k.rows), k.y_stride) == CUBLAS_STATUS_SUCCESS);
-    cublasLtMatmulPreference_t preference;
-    CHECK(l.create_preference(&preference) == CUBLAS_STATUS_SUCCESS);
+    return done(l.create_product(&p.product, CUBLAS_COMPUTE_32F, CUDA_R_32F)) &&
+           set(p.product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T) &&
+           set(p.product, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue) &&
+           (!k.bias || set(p.product, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, y_type)) &&
+           done(l.create_layout(&p.w, CUDA_R_16BF, size(k.in), size(k.out), k.w_stride)) &&
+           done(l.create_layout(&p.x, CUDA_R_16BF, size(k.in), size(k.rows), k.x_stride)) &&
+           done(l.create_layout(&p.y, y_type, size(k.out), size(k.rows), k.y_stride));
+  }
+
+  // Sums are not added up from parts: a row should not depend on the length of its chunk more than it must.
+  bool choose(Plan& p) const {
+    const Library& l = library();
     const size_t bytes = kWorkspaceBytes;
-    // Sums in one order, and never through BF16: a row has the same values in every chunk of a prompt.
     const uint32_t no_parts = CUBLASLT_REDUCTION_SCHEME_NONE;
-    CHECK(l.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_parts, sizeof(no_parts)) ==
-          CUBLAS_STATUS_SUCCESS);
-    CHECK(l.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)) ==
-          CUBLAS_STATUS_SUCCESS);
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (!done(l.create_preference(&preference))) return false;
     cublasLtMatmulHeuristicResult_t found = {};
     int count = 0;
-    const cublasStatus_t status = l.find(handle, p.product, p.w, p.x, p.y, p.y, preference, 1, &found, &count);
+    const bool asked =
+        done(l.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes))) &&
+        done(l.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_parts, sizeof(no_parts))) &&
+        done(l.find(handle, p.product, p.w, p.x, p.y, p.y, preference, 1, &found, &count));
     l.destroy_preference(preference);
-    p.works = status == CUBLAS_STATUS_SUCCESS && count > 0 && found.state == CUBLAS_STATUS_SUCCESS;
     p.algorithm = found.algo;
+    return asked && count > 0 && done(found.state);
+  }
+
+  Plan make(const Key& k) const {
+    Plan p;
+    p.works = describe(k, p) && choose(p);
     return p;
   }
 
   void drop(const Plan& p) const {
-    library().destroy_layout(p.w);
-    library().destroy_layout(p.x);
-    library().destroy_layout(p.y);
-    library().destroy_product(p.product);
+    for (cublasLtMatrixLayout_t layout : {p.w, p.x, p.y}) {
+      if (layout) library().destroy_layout(layout);
+    }
+    if (p.product) library().destroy_product(p.product);
   }
 };
 
@@ -166,6 +172,10 @@ const std::string& VendorGemm::state() const {
   return state_->said;
 }
 
+bool VendorGemm::is_there() const {
+  return state_->handle != nullptr;
+}
+
 bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor out) {
   State& s = *state_;
   const bool y_float = out.dtype == DType::kF32;
@@ -181,19 +191,19 @@ bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Int
   const Library& l = library();
   const uint64_t rows = static_cast<uint64_t>(x.rows);
   for (cublasLtMatrixLayout_t layout : {plan.x, plan.y}) {
-    CHECK(l.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof(rows)) == CUBLAS_STATUS_SUCCESS);
+    plan.works &= State::done(l.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof(rows)));
   }
   if (w.bias) {
     const void* bias = y_float ? static_cast<const void*>(w.bias) : w.bias_bf16;
-    s.set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    plan.works &= s.set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   }
+  if (!plan.works) return false;
   const float one = 1, old = into == Into::kAdd ? 1 : 0;
   const cublasStatus_t status =
       l.matmul(s.handle, plan.product, &one, w.weights, plan.w, x.data, plan.x, &old, out.data, plan.y, out.data,
                plan.y, &plan.algorithm, s.workspace, kWorkspaceBytes, queue.stream);
-  if (status == CUBLAS_STATUS_SUCCESS) return true;
-  plan.works = false;
-  return false;
+  plan.works = State::done(status);
+  return plan.works;
 }
 
 }  // namespace vireo::cuda
@@ -210,6 +220,9 @@ VendorGemm::VendorGemm(void*) : state_(std::make_unique<State>()) {}
 VendorGemm::~VendorGemm() = default;
 const std::string& VendorGemm::state() const {
   return state_->said;
+}
+bool VendorGemm::is_there() const {
+  return false;
 }
 bool VendorGemm::multiply(const Queue&, const CudaLinear&, Tensor, Into, Tensor) {
   return false;

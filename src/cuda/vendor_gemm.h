@@ -21,6 +21,7 @@ class VendorGemm {
 
   // "cuBLASLt 13.0", or why there is none.
   const std::string& state() const;
+  bool is_there() const;
 
   // As gemm() for kStore, kAdd and kGeluTanh with outputs in the order of the weights' rows; false, and nothing is done, where the library
   // is missing or cannot.

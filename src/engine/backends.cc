@@ -77,9 +77,13 @@ std::unique_ptr<Backend> make_backend(const Options& options, std::vector<std::s
   validate_device(options.device);
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "reference") return make_reference_backend();
-  if (names_cuda(options.device)) return cuda_choice::make(cuda_index(options.device), options.kernels);
   std::string reason;
-  if (auto backend = cuda_choice::make_first(options.kernels, reason)) return backend;
+  auto on_gpu = names_cuda(options.device) ? cuda_choice::make(cuda_index(options.device), options.kernels)
+                                           : cuda_choice::make_first(options.kernels, reason);
+  if (on_gpu) {
+    if (std::string lacks = cuda_choice::shortfall(*on_gpu); !lacks.empty()) notes.push_back(std::move(lacks));
+    return on_gpu;
+  }
   if (!reason.empty()) notes.push_back("no GPU used: " + reason);
   return make_cpu(options);
 }

@@ -55,6 +55,10 @@ std::unique_ptr<Backend> make_first(int kernels, std::string& reason) {
   return nullptr;
 }
 
+std::string shortfall(Backend& backend) {
+  return cuda_shortfall(backend);
+}
+
 std::unique_ptr<Runner> make_graph_runner(Backend& backend, Forward forward, const RunnerShape& shape) {
   return vireo::make_graph_runner(backend, std::move(forward), shape);
 }

@@ -23,6 +23,10 @@ std::unique_ptr<Backend> make_first(int, std::string& reason) {
   return nullptr;
 }
 
+std::string shortfall(Backend&) {
+  return "";
+}
+
 std::unique_ptr<Runner> make_graph_runner(Backend&, Forward, const RunnerShape&) {
   refuse();
 }

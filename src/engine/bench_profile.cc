@@ -13,13 +13,22 @@
 namespace vireo {
 namespace {
 
+// Products that have a part of their own.
+using Named = std::map<const Linear*, std::string>;
+Named named(const ModelWeights& w) {
+  Named names = {{w.vision.patch_embed.get(), "patch embedding"},
+                 {w.vision.merger.fc1.get(), "mergers"},
+                 {w.vision.merger.fc2.get(), "mergers"},
+                 {&w.decoder.head(), "head"}};
+  for (const Merger& m : w.vision.deepstack_mergers) names[m.fc1.get()] = names[m.fc2.get()] = "mergers";
+  return names;
+}
+
 // The part of the model that an op belongs to.
-std::string part_of(const ModelConfig& c, bool vision, std::string_view op, const Linear* w) {
+std::string part_of(const Named& names, std::string_view op, const Linear* w) {
   if (w) {
-    const int64_t merged = c.vision.hidden_size * c.vision.merge_unit();
-    if (vision && w->in == c.vision.patch_dim()) return "patch embedding";
-    if (vision && w->in == merged) return "mergers";
-    if (!vision && w->out == c.text.vocab_size) return "head";
+    const auto found = names.find(w);
+    if (found != names.end()) return found->second;
     return op == "experts" ? "experts" : "products";
   }
   if (op.find("attend") != op.npos) return "attention";
@@ -36,10 +45,11 @@ using Times = std::map<std::string, std::map<std::string, double>>;  // by phase
 
 std::vector<BenchFigure> profile(Model& model, const Prompt& prompt, int rounds, int decode_steps) {
   const ModelConfig& c = model.files.config;
+  const Named names = named(model.weights);
   std::string phase;
   Times times;
   const auto backend = make_timed_backend(*model.backend, [&](const char* op, const Linear* w, double seconds) {
-    times[phase][part_of(c, phase == "vision", op, w)] += seconds * 1000;
+    times[phase][part_of(names, op, w)] += seconds * 1000;
   });
   VisionTower tower(c.vision, model.weights.vision, *backend, pixel_scale(model.files.preprocessor.image));
   Decoder decoder(

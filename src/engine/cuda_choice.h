@@ -19,6 +19,8 @@ std::unique_ptr<Backend> make(int index, int kernels);
 // The first device that this build has kernels for. Null when there is none, and `reason` says why: empty where CUDA is not
 // built, which is nothing to remark on.
 std::unique_ptr<Backend> make_first(int kernels, std::string& reason);
+// What such a backend goes without, in one line; empty: nothing.
+std::string shortfall(Backend& backend);
 // Replays a recorded step; for a backend that one of these made.
 std::unique_ptr<Runner> make_graph_runner(Backend& backend, Forward forward, const RunnerShape& shape);
 

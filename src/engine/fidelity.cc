@@ -100,10 +100,14 @@ std::string better_tier(const std::string& tier) {
 
 FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   validate(o.engine);
-  if (o.requests.empty()) throw Error(ErrorKind::kUsage, "no conversation to compare on: give --messages or --prompt");
+  if (o.requests.empty())
+    throw Error(ErrorKind::kUsage, "there is no conversation to compare on: give --messages FILE or --prompt TEXT");
   if (o.steps < 1) throw Error(ErrorKind::kUsage, fmt::format("--steps {} cannot be: use 1 or more", o.steps));
   if (o.engine.weight_mode == "bf16" && o.engine.wq_overrides.empty()) {
     throw Error(ErrorKind::kUsage, "bf16 is compared with itself: give --weight-mode or --wq a tier");
+  }
+  if (o.sweep && o.engine.weight_mode == "bf16") {
+    throw Error(ErrorKind::kUsage, "--sweep has no tier for each projection: give --weight-mode one, such as w8");
   }
   std::vector<Request> requests = o.requests;
   for (Request& r : requests) {
@@ -113,11 +117,12 @@ FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   Options plain = o.engine;
   plain.weight_mode = "bf16";
   plain.wq_overrides.clear();
-  const auto base = Engine::load(plain), tier = Engine::load(o.engine);
+  const auto tier = Engine::load(o.engine);  // first: a device may not have it
+  const auto base = Engine::load(plain);
   const auto answers = answers_of(*base, requests, on_stage);
   FidelityReport report{.device = tier->info().device, .conversations = static_cast<int>(requests.size())};
   report.score = score(*base, *tier, requests, answers, true, on_stage, "the tier");
-  if (!o.sweep || o.engine.weight_mode == "bf16") return report;
+  if (!o.sweep) return report;
   for (const std::string& projection : tier_projections()) {
     Options one = plain;
     one.wq_overrides[projection] = o.engine.weight_mode;

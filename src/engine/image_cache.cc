@@ -10,11 +10,9 @@ namespace vireo {
 
 std::string media_key(const Patches& p, int threads) {
   constexpr size_t kBlock = size_t{1} << 20;
-  constexpr int kMostThreads = 8;
   const std::string_view pixels(reinterpret_cast<const char*>(p.pixels.data()), p.pixels.size());
   std::vector<std::string> hashes((pixels.size() + kBlock - 1) / kBlock);
-  const int most = std::min(threads > 0 ? threads : usable_cpus(), kMostThreads);
-  ThreadPool pool(std::clamp(static_cast<int>(hashes.size()), 1, most));
+  ThreadPool pool(threads_for_items(static_cast<int64_t>(hashes.size()), threads));
   pool.run(static_cast<int64_t>(hashes.size()), [&](int64_t i, int) {
     hashes[static_cast<size_t>(i)] = sha256_hex(pixels.substr(static_cast<size_t>(i) * kBlock, kBlock));
   });

@@ -57,13 +57,10 @@ void cut_slot(const RgbImage& frame, int slot, int copies, const Grid& grid, con
   });
 }
 
-constexpr int kMostThreads = 8;
 constexpr int64_t kPixelsOfThread = 1 << 16;  // fewer are not worth one
 
 int threads_for(const RgbImage& image, int threads) {
-  const int64_t pixels = int64_t{image.width} * image.height;
-  const int64_t most = std::min<int64_t>(threads > 0 ? threads : usable_cpus(), kMostThreads);
-  return static_cast<int>(std::clamp<int64_t>(pixels / kPixelsOfThread, 1, most));
+  return threads_for_items(int64_t{image.width} * image.height / kPixelsOfThread, threads);
 }
 
 size_t temporal_patch_bytes(const Grid& grid, const PixelConfig& config) {

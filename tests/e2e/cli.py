@@ -103,7 +103,8 @@ class Cli(ProgramTest):
         worse = json.loads(vireo(*args, *asked, "--weight-mode", "w4", "--json").stdout)
         self.assertLess(worse["cosine_mean"], report["cosine_mean"])
         self.assert_refused(vireo(*args, *asked), 2, "bf16 is compared with itself")
-        self.assert_refused(vireo(*args, "--weight-mode", "w8"), 2, "no conversation")
+        self.assert_refused(vireo(*args, "--weight-mode", "w8"), 2, "no conversation to compare on")
+        self.assert_refused(vireo(*args, *asked, "--wq", "lm_head=w8", "--sweep"), 2, "--sweep has no tier")
         self.assert_refused(vireo(*args, *asked, "--weight-mode", "w8", "--steps", 0), 2, "--steps 0")
 
     def test_length_ends_the_answer(self):

@@ -439,6 +439,7 @@ void attend_wide(const Queue& queue, Tensor q, Tensor k, Tensor v, const Attenti
   run<64, false>(queue, arguments(q, k, v, shape, out));
 }
 
+// Fewer rows leave a team of the block without work.
 bool attends_pages_wide(const Queue& queue, const AttentionShape& shape, Tensor q) {
   return shape.head_dim == 128 && q.rows >= Wide<128>::kRows && fits(queue, {q});
 }

@@ -507,14 +507,23 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
 #endif
 }
 
+// Shared memory in front of the stages.
+int64_t bytes_before(int64_t links, int64_t staged_bytes) {
+  return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams);
+}
+// Whether enough stages fit behind it.
+constexpr int kFewestStages = std::max(kPartStages, kInFlight + 1);
+bool has_room(const Queue& queue, int64_t links, int64_t staged_bytes) {
+  return bytes_before(links, staged_bytes) + kFewestStages * kStageBytes<128> <= queue.block_shared_bytes;
+}
+
 template <int kDim>
 void run(const Queue& queue, Links& links) {
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(chain_kernel<kDim>), queue.block_shared_bytes);
-  const int before =
-      links.count * static_cast<int>(sizeof(Link)) + links.staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams);
+  const int before = static_cast<int>(bytes_before(links.count, links.staged_bytes));
   links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / kStageBytes<kDim>);
-  CHECK(links.stages >= kPartStages && links.stages > kInFlight);
+  CHECK(links.stages >= kFewestStages);
   launch_together(queue, chain_kernel<kDim>, queue.multiprocessors, Ring<true>::kThreads,
                   static_cast<size_t>(before + links.stages * kStageBytes<kDim>), links);
 }
@@ -554,6 +563,8 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   // The last of a chain, such as logits, has no reader: it takes no slots.
   const bool has_reader = out.cols <= kMostColumns;
   const int number = s.links.count;
+  const int staged_bytes = std::max(s.links.staged_bytes, staged_stride(padded_columns(w)));
+  if (!has_room(queue_, number + 1, staged_bytes)) return false;
   const auto before = s.tensors.find(out.data);
   const Place old = into == Into::kAdd && before != s.tensors.end() ? before->second : -1;
   const Place from = number > 0 ? s.tensors.at(x.data) : -1;
@@ -566,7 +577,7 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   p = {a.w,   a.x,       a.y,    a.norm, a.bias, static_cast<int>(a.stride),
        a.out, a.in,      a.eps,  from,   old,    s.tensors.at(out.data),
        into,  a.y_float, a.pairs};
-  s.links.staged_bytes = std::max(s.links.staged_bytes, staged_stride(padded_columns(w)));
+  s.links.staged_bytes = staged_bytes;
   const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
   s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
   if (!has_reader) s.last = nullptr;
@@ -580,7 +591,9 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
             parts = (pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   const bool follows = s.links.count > 0 && s.links.count < kMostLinks && s.last == qkv.data;
   const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
+  const int staged_bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
   if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
+  if (!has_room(queue_, s.links.count + 1, staged_bytes)) return false;
   CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
@@ -606,7 +619,7 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
                   shape.kv_heads,
                   shape.scale * kLog2e,
                   parts};
-  s.links.staged_bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
+  s.links.staged_bytes = staged_bytes;
   return true;
 }
 

@@ -9,9 +9,11 @@
 namespace vireo::cuda {
 
 using Slot = uint32_t;  // a float or two bf16
-inline constexpr Slot kEmpty = 0xffffffffu;  // a NaN that no instruction computes
+inline constexpr Slot kEmpty = 0xffffffffu, kNoNumber = 0x7fffffffu;  // both NaN, as a float and as two bf16
 
+// What an instruction computes is never kEmpty; should it be after all, nobody waits for ever.
 __device__ __forceinline__ void send_slot(Slot* to, Slot value) {
+  if (value == kEmpty) value = kNoNumber;
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(value) : "memory");
 }
 __device__ __forceinline__ Slot read_slot(const Slot* from) {
