@@ -51,8 +51,10 @@ void print_plan(const ModelInfo& plan) {
   for (const std::string& note : plan.notes) print_note(note);
   if (!stderr_is_terminal()) return;
   const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
-  std::string text = fmt::format("weights {:.2f} GiB, KV cache {:.2f}, scratch {:.2f}", gib(plan.weight_bytes),
-                                 gib(plan.kv_bytes), gib(plan.scratch_bytes));
+  std::string text =
+      fmt::format("weights {:.2f} GiB, KV cache {:.2f}, scratch {:.2f}, pictures up to {:.2f}", gib(plan.weight_bytes),
+                  gib(plan.kv_bytes), gib(plan.scratch_bytes), gib(plan.picture_bytes));
+  if (plan.recording_bytes > 0) text += fmt::format(", recorded steps {:.2f}", gib(plan.recording_bytes));
   if (plan.available_bytes)
     text += fmt::format("; {:.2f} GiB available to {}", gib(*plan.available_bytes), plan.device);
   std::fprintf(stderr, "%s\n", dim(text).c_str());

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "vireo/error.h"
+#include "vireo/sampling.h"
 
 namespace vireo {
 
@@ -78,18 +79,6 @@ struct Message {
   std::optional<std::string> reasoning;  // earlier thinking of an assistant message
 };
 
-// How tokens are chosen. Temperature 0: always the most likely one. The order is: penalties, temperature, top-k, top-p, min-p.
-struct Sampling {
-  double temperature = 0;
-  int top_k = 0;  // 0: no limit
-  double top_p = 1;
-  double min_p = 0;
-  double repetition_penalty = 1;  // over prompt and answer
-  double presence_penalty = 0;    // over the answer
-  double frequency_penalty = 0;   // over the answer
-  uint64_t seed = 0;              // the same seed gives the same answer
-};
-
 struct Request {
   std::vector<Message> messages;
   std::string tools;  // JSON array of function schemas; empty: none
@@ -136,7 +125,9 @@ struct ModelInfo {
   double load_ms = 0;
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
-  uint64_t scratch_bytes = 0;               // of a prefill step and of the largest picture
+  uint64_t scratch_bytes = 0;               // of a prefill step, of the largest picture and of decode steps
+  uint64_t picture_bytes = 0;               // of encoded pictures: those of one prompt and those that are remembered
+  uint64_t recording_bytes = 0;             // of recorded steps
   std::optional<uint64_t> available_bytes;  // of the device's memory before loading; nothing where it is not known
   std::vector<std::string> notes;           // one line each for what the user should know, e.g. why no GPU is used
 };
@@ -144,7 +135,7 @@ struct ModelInfo {
 struct GraphStats {
   int captured = 0;
   int replays = 0;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // of the GPU's memory, as far as other programs left it alone meanwhile
 };
 
 // Of the decode steps since the engine was loaded, in milliseconds.

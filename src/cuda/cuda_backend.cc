@@ -124,6 +124,17 @@ class CudaBackend : public CudaBackendBase {
     return free;
   }
 
+  OwnBytes own_bytes(int64_t slots, int64_t sequences, const AttentionShape& shape) const override {
+    const uint64_t partials = static_cast<uint64_t>(attend_decode_partials(slots, shape));
+    return {partials * 4 + (ops_.scratch().chain.slots ? partials / kGemvRows * 8 : 0),
+            static_cast<uint64_t>(sequences) * kRecordingBytes};
+  }
+  void reserve(uint64_t bytes) override {
+    constexpr uint64_t kRounding = 8 << 20;  // what pieces are rounded up by, norms in float32, biases in both types
+    memory_->reserve(bytes + kRounding);
+  }
+  bool keeps_copies_in_host_memory() const override { return device_.integrated; }
+
   OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override {
     const auto data = memory_->take(static_cast<size_t>(rows * cols) * size_of(dtype));
     return {{data.get(), dtype, rows, cols, cols}, data};
@@ -248,8 +259,14 @@ class CudaBackend : public CudaBackendBase {
     return vendor_gemm_ && !vendor_gemm_->is_there() ? "slower prefill: " + vendor_gemm_->state() : "";
   }
 
-  std::vector<std::string> notes() const {
+  // The arena, the vendor's library, the tuned shapes of products.
+  std::vector<std::string> notes() const override {
     std::vector<std::string> lines;
+    if (const DeviceMemory::Use use = memory_->use_of_arena(); use.arena > 0) {
+      lines.push_back("arena of " + std::to_string(use.arena >> 20) + " MiB, at most " +
+                      std::to_string(use.most_of_arena >> 20) + " used" +
+                      (use.lacking > 0 ? ", too small by " + std::to_string(use.lacking >> 10) + " KiB" : ""));
+    }
     if (vendor_gemm_) lines.push_back("products of many rows: " + vendor_gemm_->state());
     for (const auto& [shape, cut] : ops_.shapes()) {
       lines.push_back("product " + std::to_string(shape.first) + " x " + std::to_string(shape.second) + ": depth " +
@@ -280,7 +297,7 @@ class CudaBackend : public CudaBackendBase {
     const int64_t most = static_cast<int64_t>(available_memory().value_or(0)) / 2;
     const int64_t bytes = std::min(int64_t{4} << 30, most) / 4096 * 4096;
     if (bytes <= 0) return 0;
-    const auto data = memory_->take(static_cast<size_t>(bytes) + 4096);
+    const auto data = memory_->take_beside(static_cast<size_t>(bytes) + 4096);
     CUDA_CHECK(cudaMemsetAsync(data.get(), 0x5a, static_cast<size_t>(bytes), memory_->stream()));
     uint32_t* sums = reinterpret_cast<uint32_t*>(static_cast<char*>(data.get()) + bytes);
     return static_cast<double>(bytes) /
@@ -436,6 +453,8 @@ class CudaBackend : public CudaBackendBase {
   }
 
   static constexpr int64_t kWorthTuning = 1 << 19;  // elements
+  // Of the step of one number of rows, as measured on one H200, rounded up.
+  static constexpr uint64_t kRecordingBytes = 4 << 20;
 
   const CudaDevice device_;
   const std::shared_ptr<DeviceMemory> memory_;
@@ -482,10 +501,6 @@ std::string cuda_architectures() {
 
 std::string cuda_shortfall(Backend& backend) {
   return dynamic_cast<cuda::CudaBackend&>(backend).shortfall();
-}
-
-std::vector<std::string> cuda_notes(Backend& backend) {
-  return dynamic_cast<cuda::CudaBackend&>(backend).notes();
 }
 
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options) {

@@ -40,8 +40,6 @@ std::vector<CudaDevice> cuda_devices(std::string& reason);
 std::string cuda_architectures();
 // What a made backend goes without, and what that means, in one line; empty: nothing.
 std::string cuda_shortfall(Backend& backend);
-// Notes on a made backend for doctor(), one line each: the vendor's library, the tuned shapes of products.
-std::vector<std::string> cuda_notes(Backend& backend);
 
 // Throws Error(kDevice) when there is no such device, or the build has no code for it: it names both and the CMake variable.
 std::unique_ptr<Backend> make_cuda_backend(const CudaOptions& options);

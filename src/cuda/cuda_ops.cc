@@ -163,6 +163,10 @@ void CudaOps::finish_step(Tensor logits, const Step& step, IdRing ring) {
   cuda::finish_step(now(), logits, step, scratch_.sample, ring);
 }
 
+void CudaOps::draw(Tensor logits, const Step& step, const DrawScratch& drawing, IdRing ring) {
+  cuda::draw(now(), logits, step, scratch_.sample, drawing, ring);
+}
+
 void CudaOps::route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) {
   cuda::route(now(), logits, renormalize, ids, weights);
 }

@@ -24,6 +24,7 @@ class CudaOps : public Ops {
 
   const Queue& queue() const { return queue_; }
   Scratch& scratch() { return scratch_; }
+  const Scratch& scratch() const { return scratch_; }
   // For products of many rows; may be null.
   void use(VendorGemm* vendor) { vendor_ = vendor; }
   // How products of few rows with matrices of this shape are cut; outputs, inputs.
@@ -58,6 +59,7 @@ class CudaOps : public Ops {
   void advance(const Step& step) override;
   // Both, and the ids to the ring.
   void finish_step(Tensor logits, const Step& step, IdRing ring);
+  void draw(Tensor logits, const Step& step, const DrawScratch& drawing, IdRing ring);
   void route(Tensor logits, bool renormalize, Tensor ids, Tensor weights) override;
   void experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
                Tensor inout) override;

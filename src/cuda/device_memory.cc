@@ -11,44 +11,70 @@ namespace vireo::cuda {
 DeviceMemory::DeviceMemory(int device) : device_(device) {
   use();
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  int supported = 0;
-  CUDA_CHECK(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
-  pooled_ = supported != 0;
-  if (!pooled_) return;
-  // What a picture gave back is there for the next one.
-  cudaMemPool_t pool;
-  CUDA_CHECK(cudaDeviceGetDefaultMemPool(&pool, device));
-  uint64_t all = UINT64_MAX;
-  CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &all));
 }
 
 DeviceMemory::~DeviceMemory() {
   cudaSetDevice(device_);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
-  if (!pooled_) return;
-  cudaMemPool_t pool;
-  if (cudaDeviceGetDefaultMemPool(&pool, device_) == cudaSuccess) cudaMemPoolTrimTo(pool, 0);
+  cudaFree(arena_);
+}
+
+void DeviceMemory::reserve(size_t bytes) {
+  CHECK(!arena_);
+  use();
+  bytes = (bytes + RangeAllocator::kAlignment - 1) / RangeAllocator::kAlignment * RangeAllocator::kAlignment;
+  void* data = nullptr;
+  CUDA_CHECK(cudaMalloc(&data, bytes));
+  const std::lock_guard lock(mutex_);
+  arena_ = static_cast<char*>(data);
+  arena_bytes_ = bytes;
+  ranges_.emplace(bytes);
+}
+
+void* DeviceMemory::take_of_arena(size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (!ranges_) return nullptr;
+  if (const auto offset = ranges_->take(bytes)) return arena_ + *offset;
+  lacking_ += bytes;
+  return nullptr;
+}
+
+// Work that still uses the memory is ahead of whoever takes it next: all is in the order of the stream.
+void DeviceMemory::give_back(void* data) {
+  char* at = static_cast<char*>(data);
+  if (at < arena_ || at >= arena_ + arena_bytes_) {
+    // Errors of giving back show in the next call.
+    cudaSetDevice(device_);
+    cudaFree(data);
+    return;
+  }
+  const std::lock_guard lock(mutex_);
+  ranges_->give_back(static_cast<uint64_t>(at - arena_));
+}
+
+std::shared_ptr<void> DeviceMemory::owned(void* data) {
+  return {data, [self = shared_from_this()](void* p) { self->give_back(p); }};
 }
 
 std::shared_ptr<void> DeviceMemory::take(size_t bytes) {
   use();
-  void* data = nullptr;
   bytes = std::max<size_t>(bytes, 16);
-  if (pooled_) {
-    CUDA_CHECK(cudaMallocAsync(&data, bytes, stream_));
-  } else {
-    CUDA_CHECK(cudaMalloc(&data, bytes));
-  }
-  // Errors of giving back show in the next call.
-  return {data, [self = shared_from_this()](void* p) {
-            cudaSetDevice(self->device_);
-            if (self->pooled_) {
-              cudaFreeAsync(p, self->stream_);
-            } else {
-              cudaFree(p);
-            }
-          }};
+  void* data = take_of_arena(bytes);
+  if (!data) return take_beside(bytes);
+  return owned(data);
+}
+
+std::shared_ptr<void> DeviceMemory::take_beside(size_t bytes) {
+  use();
+  void* data = nullptr;
+  CUDA_CHECK(cudaMalloc(&data, bytes));
+  return owned(data);
+}
+
+DeviceMemory::Use DeviceMemory::use_of_arena() const {
+  const std::lock_guard lock(mutex_);
+  return {arena_bytes_, ranges_ ? ranges_->most_used() : 0, lacking_};
 }
 
 Uploader::Uploader(DeviceMemory& memory) : memory_(memory), pool_(std::min(16, usable_cpus())) {

@@ -1,10 +1,14 @@
-// Memory of one GPU: taken and given back in the order of one stream, and filled from the host through page-locked buffers.
+// Memory of one GPU: taken from an arena and given back in the order of one stream, and filled from the host through page-locked
+// buffers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 
+#include "base/range_allocator.h"
 #include "base/thread_pool.h"
 #include "cuda/cuda_error.h"
 
@@ -21,13 +25,31 @@ class DeviceMemory : public std::enable_shared_from_this<DeviceMemory> {
   // Makes the device the calling thread's.
   void use() const { CUDA_CHECK(cudaSetDevice(device_)); }
 
-  // Uninitialised, 256-byte aligned. Throws Error(kCapacity). Keeps this object alive.
+  // The arena, once: one piece of device memory from which take() is served from then on. Throws Error(kCapacity).
+  void reserve(size_t bytes);
+  // Uninitialised, 256-byte aligned; what the arena has no room for, and all before there is one, comes from the system. Throws
+  // Error(kCapacity). Keeps this object alive.
   std::shared_ptr<void> take(size_t bytes);
+  // The same from the system, for what is not planned for.
+  std::shared_ptr<void> take_beside(size_t bytes);
+
+  struct Use {
+    size_t arena = 0, most_of_arena = 0;  // bytes: its size, and what was taken of it at most
+    size_t lacking = 0;                   // what it had no room for, all told
+  };
+  Use use_of_arena() const;
 
  private:
-  int device_;
-  bool pooled_ = false;  // cudaMallocAsync is there
+  void* take_of_arena(size_t bytes);
+  void give_back(void* data);
+  std::shared_ptr<void> owned(void* data);
+
+  const int device_;
   cudaStream_t stream_ = nullptr;
+  mutable std::mutex mutex_;
+  char* arena_ = nullptr;
+  size_t arena_bytes_ = 0, lacking_ = 0;
+  std::optional<RangeAllocator> ranges_;
 };
 
 // Copies host rows to device memory in the order of the stream: threads gather rows in one page-locked buffer while the other is on its

@@ -4,12 +4,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "cuda/cuda_backend.h"
-#include "cuda/cuda_context.h"
+#include "cuda/drawing.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -76,6 +79,7 @@ class GraphRunner : public Runner {
  public:
   GraphRunner(CudaBackendBase& backend, Forward forward, const RunnerShape& shape)
       : backend_(backend),
+        shape_(shape),
         forward_(std::move(forward)),
         ring_(backend.memory()),
         extend_(backend.allocate_step(shape.max_rows, shape.sequences, shape.pages)),
@@ -93,20 +97,31 @@ class GraphRunner : public Runner {
     const Range range("extend");
     forget_steps_ahead();
     backend_.plan(rows, extend_);
-    walk(extend_.step);
+    walk(extend_.step, std::ranges::any_of(
+                           rows.wanted, [&](int32_t row) { return draws(rows.sequences[static_cast<size_t>(row)]); }));
     decoding_ = false;
   }
 
   void seat(const HostStep& rows) override {
     forget_steps_ahead();
     backend_.plan(rows, decode_);
+    decode_draws_ = std::ranges::any_of(rows.sequences, [&](int32_t s) { return draws(s); });
+  }
+
+  bool choose_by(int32_t sequence, const Choice& choice) override {
+    CHECK(sequence >= 0 && sequence < shape_.sequences);
+    if (!drawing_ && is_greedy(choice.sampling)) return true;
+    if (!drawing_) drawing_.emplace(backend_, shape_.sequences, shape_.vocab);
+    drawing_->begin(sequence, choice);
+    return true;
   }
 
   void decode() override {
     const Range range("decode");
     backend_.memory().use();
-    if (!recorded_.count(decode_.step.rows)) record();
-    const Recorded& step = recorded_.at(decode_.step.rows);
+    const Kind kind = {decode_.step.rows, decode_draws_};
+    if (!recorded_.count(kind)) record(kind);
+    const Recorded& step = recorded_.at(kind);
     for (++decoded_; begun_ < decoded_ + ahead_; ++begun_) {
       CUDA_CHECK(cudaGraphLaunch(step.graph, backend_.memory().stream()));
     }
@@ -128,7 +143,11 @@ class GraphRunner : public Runner {
 
   Tensor logits() const override { return logits_; }
 
-  Recordings recordings() const override { return {static_cast<int>(recorded_.size()), begun_}; }
+  Recordings recordings() const override {
+    Recordings all{static_cast<int>(recorded_.size()), begun_, 0};
+    for (const auto& [kind, recorded] : recorded_) all.bytes += recorded.bytes;
+    return all;
+  }
   void forget_recordings() override {
     CUDA_CHECK(cudaStreamSynchronize(backend_.memory().stream()));
     forget_steps_ahead();
@@ -136,13 +155,21 @@ class GraphRunner : public Runner {
   }
 
  private:
+  using Kind = std::pair<int64_t, bool>;  // rows, and whether ids of one are drawn
   struct Recorded {
     cudaGraphExec_t graph = nullptr;
     Tensor logits;
+    uint64_t bytes = 0;
   };
 
+  static size_t free_bytes() {
+    size_t free = 0, total = 0;
+    CUDA_CHECK(cudaMemGetInfo(&free, &total));
+    return free;
+  }
+
   void drop_graphs() {
-    for (auto& [rows, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
+    for (auto& [kind, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
     recorded_.clear();
   }
 
@@ -151,19 +178,25 @@ class GraphRunner : public Runner {
     decoded_ = begun_;
   }
 
-  void walk(const Step& step) {
+  bool draws(int32_t sequence) const { return drawing_ && drawing_->draws(sequence); }
+
+  void walk(const Step& step, bool draws) {
     logits_ = forward_(step);
     sampled_ = step.sampled;
-    if (sampled_.rows > 0) backend_.ops().sample(logits_, step);
+    if (sampled_.rows == 0) return;
+    if (draws) return backend_.cuda_ops().draw(logits_, step, drawing_->scratch(), {});
+    backend_.ops().sample(logits_, step);
   }
 
-  void step() {
+  void step(bool draws) {
     logits_ = forward_(decode_.step);
     sampled_ = decode_.step.sampled;
-    backend_.cuda_ops().finish_step(logits_, decode_.step, {ring_.device_slots(), kRingSlots, ring_.counter()});
+    const IdRing ring = {ring_.device_slots(), kRingSlots, ring_.counter()};
+    if (draws) return backend_.cuda_ops().draw(logits_, decode_.step, drawing_->scratch(), ring);
+    backend_.cuda_ops().finish_step(logits_, decode_.step, ring);
   }
 
-  void record() {
+  void record(Kind kind) {
     const Range range("record");
     const cudaStream_t stream = backend_.memory().stream();
     cudaGraph_t graph = nullptr;
@@ -171,7 +204,7 @@ class GraphRunner : public Runner {
     CudaOps& ops = backend_.cuda_ops();
     try {
       ops.begin_chain();
-      step();
+      step(kind.second);
       ops.finish_chain();
     } catch (...) {
       ops.forget_chain();
@@ -180,19 +213,26 @@ class GraphRunner : public Runner {
       throw;
     }
     CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    Recorded recorded{nullptr, logits_};
+    Recorded recorded{nullptr, logits_, 0};
+    const size_t free_before = free_bytes();
     const cudaError_t made = cudaGraphInstantiate(&recorded.graph, graph, 0);
     cudaGraphDestroy(graph);
     CUDA_CHECK(made);
-    recorded_[decode_.step.rows] = recorded;
+    CUDA_CHECK(cudaGraphUpload(recorded.graph, stream));
+    const size_t free_after = free_bytes();
+    recorded.bytes = free_before > free_after ? free_before - free_after : 0;
+    recorded_[kind] = recorded;
   }
 
   CudaBackendBase& backend_;
+  const RunnerShape shape_;
   Forward forward_;
   Ring ring_;
   StepMemory extend_;
   StepMemory decode_;
-  std::map<int64_t, Recorded> recorded_;  // by rows
+  std::optional<Drawing> drawing_;  // once one is asked for
+  bool decode_draws_ = false;
+  std::map<Kind, Recorded> recorded_;
   Tensor logits_;
   Tensor sampled_;
   std::vector<int32_t> host_ids_;

@@ -110,6 +110,30 @@ struct IdRing {
 // sample, advance, and the ids to the ring, for up to kGemvRows rows of a decode step.
 void finish_step(const Queue& queue, Tensor logits, const Step& step, SampleScratch scratch, IdRing ring);
 
+// How the ids of a sequence are drawn.
+struct DrawRule {
+  double presence_penalty = 0, frequency_penalty = 0;
+  double top_p = 1, min_p = 0;
+  uint64_t seed = 0, index = 0;  // of the next token
+  float temperature = 0, repetition_penalty = 1;
+  int32_t top_k = 0, vocabulary = 0;
+  bool penalises = false;
+};
+// Device memory of draw: by sequence, and below by row of a step.
+inline constexpr int kDrawBins = 2048;
+struct DrawScratch {
+  DrawRule* rules = nullptr;
+  uint32_t* counts = nullptr;       // [vocab] how often each id was chosen, and kInPrompt
+  float* adjusted = nullptr;        // [pitch] logits after the penalties
+  uint64_t* bin_weights = nullptr;  // [kDrawBins] zero between steps, like the counts
+  uint32_t* bin_counts = nullptr;
+  int64_t vocab = 0, pitch = 0;  // pitch: a multiple of 4
+};
+inline constexpr uint32_t kInPrompt = 1u << 31;
+// As sample or, with a ring, finish_step, for rows whose sequences have rules. Changes the rules' indices and counts.
+void draw(const Queue& queue, Tensor logits, const Step& step, SampleScratch scratch, const DrawScratch& drawing,
+          IdRing ring);
+
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
 void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, Tensor x, Tensor ids,
              Tensor weights, Tensor scratch, Tensor inout);

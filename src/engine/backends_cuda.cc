@@ -26,7 +26,7 @@ void add_findings(const CudaDevice& device, std::vector<Finding>& findings) {
   try {
     const auto backend = make(device.index, 0);
     findings.push_back({Level::kOk, subject, "would use " + backend->description()});
-    for (const std::string& note : cuda_notes(*backend)) findings.push_back({Level::kOk, subject, note});
+    for (const std::string& note : backend->notes()) findings.push_back({Level::kOk, subject, note});
   } catch (const Error& e) {
     findings.push_back({Level::kProblem, subject, e.what()});
   }

@@ -206,8 +206,10 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
     for (double& v : values) v *= by;
     return values;
   };
+  std::vector<std::string> notes = model.info.notes;
+  for (std::string& note : model.backend->notes()) notes.push_back(std::move(note));
   BenchReport report{model.info.device,
-                     model.info.notes,
+                     std::move(notes),
                      c.model_type,
                      static_cast<int>(prompt.patches),
                      static_cast<int>(tokens),

@@ -128,9 +128,9 @@ struct Engine::Impl {
                                                                      " holds NaN or infinity: download it again"));
   }
 
-  // The token after a step whose own choice (the argmax) was `id`.
+  // The token after a step that chose `id` as the largest logit.
   int32_t choose(int32_t id, Sampler& sampler) {
-    if (id < 0 || sampler.is_greedy()) return id;
+    if (id < 0) return id;
     logits.resize(static_cast<size_t>(session.logits().cols));
     model.backend->download(session.logits(), logits.data());
     return sampler.choose(logits);
@@ -168,12 +168,15 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
   a.finish_reason = "length";
   Detokenizer detokenizer(model.files.tokenizer, true);
   StopFilter filter(request.stop);
-  Sampler sampler(request.sampling, model.files.tokenizer.size(), p.ids);
+  const int32_t vocabulary = model.files.tokenizer.size();
+  Sampler sampler(request.sampling, vocabulary, p.ids);
+  const bool chosen = model.runner->choose_by(0, {request.sampling, vocabulary, p.ids});
+  const auto choice = [&](int32_t id) { return chosen ? id : choose(id, sampler); };
   const auto emit = [&](const std::string& text) {
     a.text += text;
     return text.empty() || !on_text || on_text(text);
   };
-  int32_t id = choose(start(p, on_stage, &a), sampler);
+  int32_t id = choice(start(p, on_stage, &a));
   a.timings.first_token_ms = ms_since(begin);
   const auto decoding = Clock::now();
   for (;;) {
@@ -187,10 +190,9 @@ Answer Engine::Impl::answer(const Prompt& p, const Request& request, const OnTex
     }
     const int64_t left = request.max_new_tokens - static_cast<int64_t>(a.tokens.size());
     if (left <= 0) break;
-    // A greedy choice is already where the next step looks for it.
-    const bool greedy = sampler.is_greedy();
-    if (a.tokens.size() == 1 || !greedy) session.seat(id);
-    id = choose(decode(id, greedy ? left - 1 : 0), sampler);
+    // The runner's choice is already where its next step looks for it.
+    if (a.tokens.size() == 1 || !chosen) session.seat(id);
+    id = choice(decode(id, chosen ? left - 1 : 0));
   }
   if (a.finish_reason != "cancelled") emit(filter.push(detokenizer.flush()) + filter.flush());
   a.timings.decode_ms = ms_since(decoding);
@@ -247,6 +249,7 @@ std::vector<float> Engine::prefill() {
   if (i.prompt.ids.empty()) throw Error(ErrorKind::kUsage, "prefill needs a prompt: call set_prompt first");
   i.forced.clear();
   i.session.reset();
+  i.model.runner->choose_by(0, {});
   if (i.start(i.prompt, {}, nullptr) < 0) i.fail_not_finite(i.prompt, {});
   i.prefilled = true;
   return host_logits(*i.model.backend, i.session.logits());
@@ -289,7 +292,7 @@ void Engine::warmup() {
 
 GraphStats Engine::graph_stats() const {
   const Runner::Recordings r = impl_->model.runner->recordings();
-  return {r.captured, static_cast<int>(r.replays), 0};
+  return {r.captured, static_cast<int>(r.replays), r.bytes};
 }
 
 void Engine::clear_graphs() {

@@ -43,14 +43,25 @@ int64_t largest_picture(const Options& o, const ModelFiles& files) {
   return std::min(most / (int64_t{pixels.patch_size} * pixels.patch_size), room);
 }
 
-uint64_t scratch_bytes(const Options& o, const ModelFiles& files, const Backend& backend, int64_t rows) {
+// A whole number of pages.
+int64_t cache_slots(const Options& o) {
+  return (o.max_seq + kPageTokens - 1) / kPageTokens * kPageTokens;
+}
+
+// Of a prompt that is all pictures.
+uint64_t prompt_pictures_bytes(const Options& o, const ModelConfig& c, const Backend& backend) {
+  const int64_t copies = 1 + static_cast<int64_t>(c.vision.deepstack_layers.size());
+  return static_cast<uint64_t>(o.max_seq * c.text.hidden_size * copies) * size_of(backend.activation_type());
+}
+
+uint64_t model_scratch_bytes(const Options& o, const ModelFiles& files, const Backend& backend, int64_t rows) {
   const DType act = backend.activation_type(), residual = backend.residual_type();
   const ModelConfig& c = files.config;
   return Decoder::scratch_bytes(c.text, {.max_rows = rows}, act, residual) +
          VisionTower::scratch_bytes(c.vision, largest_picture(o, files), act, residual);
 }
 
-ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& backend, int64_t rows) {
+ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& backend, const RunnerShape& shape) {
   const ModelConfig& c = files.config;
   ModelInfo plan{.model_type = c.model_type,
                  .device = backend.name() + " (" + backend.description() + ")",
@@ -58,8 +69,12 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
                  .vocab_size = static_cast<int>(c.text.vocab_size),
                  .eos_tokens = c.eos_tokens};
   plan.weight_bytes = files.checkpoint.tensor_bytes();
-  plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type()) * static_cast<uint64_t>(o.max_seq);
-  plan.scratch_bytes = scratch_bytes(o, files, backend, rows);
+  const int64_t slots = cache_slots(o);
+  plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type()) * static_cast<uint64_t>(slots);
+  const Backend::OwnBytes own = backend.own_bytes(slots, shape.sequences, Decoder::attention_shape(c.text));
+  plan.scratch_bytes = model_scratch_bytes(o, files, backend, shape.max_rows) + own.scratch;
+  plan.recording_bytes = own.recordings;
+  plan.picture_bytes = prompt_pictures_bytes(o, c, backend) + static_cast<uint64_t>(o.image_cache_bytes);
   plan.available_bytes = backend.available_memory();
   return plan;
 }
@@ -119,17 +134,21 @@ uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
   return static_cast<uint64_t>(bits / 8);
 }
 
+uint64_t planned_bytes(const ModelInfo& plan) {
+  return plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes + plan.picture_bytes + plan.recording_bytes;
+}
+
 void check_memory(const ModelInfo& plan) {
   const auto available = plan.available_bytes;
-  if (!available || plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes <= *available) return;
+  if (!available || planned_bytes(plan) <= *available) return;
   const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
   throw Error(
       ErrorKind::kCapacity,
-      fmt::format("weights of {:.2f} GiB, a KV cache of {:.2f} GiB (max_seq {}) and scratch of {:.2f} GiB do not "
-                  "fit in the {:.2f} GiB of memory available to {}: lower --max-seq, --prefill-chunk or "
-                  "--max-pixels, free memory, or use a smaller checkpoint",
-                  gib(plan.weight_bytes), gib(plan.kv_bytes), plan.max_seq, gib(plan.scratch_bytes), gib(*available),
-                  plan.device));
+      fmt::format("weights of {:.2f} GiB, a KV cache of {:.2f} GiB (max_seq {}), scratch of {:.2f} GiB, pictures of "
+                  "{:.2f} GiB and recorded steps of {:.2f} GiB do not fit in the {:.2f} GiB of memory available to {}: "
+                  "lower --max-seq, --prefill-chunk or --max-pixels, free memory, or use a smaller checkpoint",
+                  gib(plan.weight_bytes), gib(plan.kv_bytes), plan.max_seq, gib(plan.scratch_bytes),
+                  gib(plan.picture_bytes), gib(plan.recording_bytes), gib(*available), plan.device));
 }
 
 Model::Model(const Options& options, const Progress& progress, const OnPlan& on_plan)
@@ -142,8 +161,9 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   const TierPlan tiers = tier_plan(options);
   step_shape = {.max_rows = prefill_rows(options, *backend),
                 .sequences = 1,
-                .pages = (options.max_seq + kPageTokens - 1) / kPageTokens};
-  info = plan_of(options, files, *backend, step_shape.max_rows);
+                .pages = cache_slots(options) / kPageTokens,
+                .vocab = config.text.vocab_size};
+  info = plan_of(options, files, *backend, step_shape);
   info.notes = notes;
   check_tiers(tiers, config.text, *backend);
   const uint64_t copies = tier_bytes(tiers, config.text);
@@ -151,7 +171,9 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   if (copies > 0 && config.text.num_experts > 0) info.notes.push_back("experts stay bf16");
   check_memory(info);
   if (on_plan) on_plan(info);
+  backend->reserve(planned_bytes(info) - info.recording_bytes);
   weights = load_weights(files.checkpoint, config, *backend, progress, tiers);
+  if (backend->keeps_copies_in_host_memory()) files.checkpoint.leave_memory();
   tower = std::make_unique<VisionTower>(config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
   decoder = std::make_unique<Decoder>(
       config, weights.decoder, *backend,

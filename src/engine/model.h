@@ -52,6 +52,8 @@ void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend&
 // Bytes of the projections in a tier, which lie beside those in BF16.
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config);
 
+// What a model takes of the device's memory, all told.
+uint64_t planned_bytes(const ModelInfo& plan);
 // Refuses with Error(kCapacity), naming the numbers, when weights, cache and scratch cannot fit in the memory available.
 void check_memory(const ModelInfo& plan);
 

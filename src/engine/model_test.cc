@@ -78,15 +78,18 @@ TEST(Model, RefusesWhatDoesNotFitWithTheNumbers) {
                  .max_seq = 4096,
                  .weight_bytes = uint64_t{4} << 30,
                  .kv_bytes = uint64_t{1} << 29,
-                 .scratch_bytes = uint64_t{1} << 28};
+                 .scratch_bytes = uint64_t{1} << 28,
+                 .picture_bytes = uint64_t{1} << 27,
+                 .recording_bytes = uint64_t{1} << 27};
   check_memory(plan);
-  plan.available_bytes = plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes;
+  plan.available_bytes = planned_bytes(plan);
   check_memory(plan);
   --*plan.available_bytes;
-  EXPECT_EQ(error_of([&] { check_memory(plan); }),
-            "kCapacity: weights of 4.00 GiB, a KV cache of 0.50 GiB (max_seq 4096) and scratch of 0.25 GiB do not fit "
-            "in the 4.75 GiB of memory available to cpu (portable, 2 threads): lower --max-seq, --prefill-chunk or "
-            "--max-pixels, free memory, or use a smaller checkpoint");
+  EXPECT_EQ(
+      error_of([&] { check_memory(plan); }),
+      "kCapacity: weights of 4.00 GiB, a KV cache of 0.50 GiB (max_seq 4096), scratch of 0.25 GiB, pictures of "
+      "0.12 GiB and recorded steps of 0.12 GiB do not fit in the 5.00 GiB of memory available to cpu (portable, 2 "
+      "threads): lower --max-seq, --prefill-chunk or --max-pixels, free memory, or use a smaller checkpoint");
 }
 
 }  // namespace

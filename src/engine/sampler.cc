@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "ops/choice.h"
+
 namespace vireo {
 namespace {
 
@@ -11,13 +13,6 @@ struct Candidate {
   int32_t id;
   double weight;
 };
-
-// SplitMix64's output function.
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-  return x ^ (x >> 31);
-}
 
 // The k largest logits (all when k is 0 or more than there are), largest first, lower ids first among equals.
 std::vector<int32_t> largest_ids(std::span<const float> logits, int64_t k) {
@@ -35,22 +30,10 @@ std::vector<int32_t> largest_ids(std::span<const float> logits, int64_t k) {
 
 }  // namespace
 
-double uniform(uint64_t seed, uint64_t index) {
-  const uint64_t bits = mix(mix(seed + 0x9e3779b97f4a7c15ull) + index * 0x9e3779b97f4a7c15ull);
-  return static_cast<double>(bits >> 11) * 0x1.0p-53;
-}
-
 Sampler::Sampler(const Sampling& s, int32_t vocabulary, std::span<const int32_t> prompt)
     : sampling_(s), vocabulary_(vocabulary) {
-  const bool penalties = s.repetition_penalty != 1 || s.presence_penalty != 0 || s.frequency_penalty != 0;
-  greedy_ = !penalties && s.temperature <= 0;
   if (s.repetition_penalty == 1) return;
   for (int32_t id : prompt) ++prompt_counts_[id];
-}
-
-void Sampler::note(int32_t id) {
-  ++counts_[id];
-  ++index_;
 }
 
 void Sampler::penalise(std::span<float> logits) const {
@@ -87,7 +70,7 @@ int32_t Sampler::draw(std::span<const float> logits) const {
          (n == 0 || kept[n].weight >= sampling_.min_p * kept[0].weight)) {
     sum += kept[n++].weight;
   }
-  double left = uniform(sampling_.seed, index_) * sum;
+  double left = static_cast<double>(chance(sampling_.seed, index_)) * 0x1.0p-53 * sum;
   for (size_t i = 0; i < n; ++i) {
     left -= kept[i].weight;
     if (left < 0) return kept[i].id;
@@ -101,7 +84,8 @@ int32_t Sampler::choose(std::span<float> logits) {
   const int32_t id = sampling_.temperature <= 0
                          ? static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin())
                          : draw(logits);
-  note(id);
+  ++counts_[id];
+  ++index_;
   return id;
 }
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "vireo/vireo.h"
+#include "vireo/sampling.h"
 
 namespace vireo {
 
@@ -17,13 +17,8 @@ class Sampler {
   // Ids from `vocabulary` on are padding and are never chosen. `prompt` counts for the repetition penalty.
   Sampler(const Sampling& sampling, int32_t vocabulary, std::span<const int32_t> prompt);
 
-  // Whether the largest logit is always the choice, so that a backend's own argmax will do.
-  bool is_greedy() const { return greedy_; }
-
   // Changes `logits`. The choice counts for later penalties.
   int32_t choose(std::span<float> logits);
-  // Notes a token that was chosen elsewhere.
-  void note(int32_t id);
 
  private:
   void penalise(std::span<float> logits) const;
@@ -31,12 +26,8 @@ class Sampler {
 
   Sampling sampling_;
   int32_t vocabulary_;
-  bool greedy_;
   std::unordered_map<int32_t, int> prompt_counts_, counts_;
   uint64_t index_ = 0;
 };
-
-// A uniform number in [0, 1) that only (seed, index) decides.
-double uniform(uint64_t seed, uint64_t index);
 
 }  // namespace vireo

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <map>
 
+#include "ops/choice.h"
+
 namespace vireo {
 namespace {
 
@@ -22,7 +24,6 @@ std::map<int32_t, int> draws(Sampling s, const std::vector<float>& logits, int n
 
 TEST(Sampler, TemperatureZeroIsGreedyWithTheLowestIdOnTies) {
   Sampler s({}, 4, {});
-  EXPECT_TRUE(s.is_greedy());
   std::vector<float> logits = {1, 3, 3, 2};
   EXPECT_EQ(s.choose(logits), 1);
 }
@@ -57,7 +58,6 @@ TEST(Sampler, MinPIsAShareOfTheMostLikely) {
 TEST(Sampler, RepetitionPenaltyCountsThePromptAndDividesOrMultiplies) {
   const std::vector<int32_t> prompt = {0, 2};
   Sampler s({.repetition_penalty = 2}, 3, prompt);
-  EXPECT_FALSE(s.is_greedy());
   std::vector<float> logits = {3, 1.6f, -1};
   EXPECT_EQ(s.choose(logits), 1);
   EXPECT_FLOAT_EQ(logits[0], 1.5f);
@@ -80,17 +80,15 @@ TEST(Sampler, PaddingRowsAreNeverChosen) {
   EXPECT_EQ(Sampler({.temperature = 0.01}, 2, {}).choose(logits), 1);
 }
 
-TEST(Uniform, IsInRangeAndDependsOnBothNumbers) {
+TEST(Chance, IsInRangeAndDependsOnBothNumbers) {
   double sum = 0;
   for (uint64_t i = 0; i < 1000; ++i) {
-    const double u = uniform(7, i);
-    ASSERT_GE(u, 0);
-    ASSERT_LT(u, 1);
-    sum += u;
+    ASSERT_LT(chance(7, i), uint64_t{1} << 53);
+    sum += static_cast<double>(chance(7, i)) * 0x1.0p-53;
   }
   EXPECT_NEAR(sum / 1000, 0.5, 0.05);
-  EXPECT_NE(uniform(1, 0), uniform(0, 1));
-  EXPECT_EQ(uniform(3, 4), uniform(3, 4));
+  EXPECT_NE(chance(1, 0), chance(0, 1));
+  EXPECT_EQ(chance(3, 4), chance(3, 4));
 }
 
 }  // namespace

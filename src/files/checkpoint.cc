@@ -187,4 +187,8 @@ uint64_t Checkpoint::tensor_bytes() const {
   return total;
 }
 
+void Checkpoint::leave_memory() const {
+  for (const SafetensorsFile& file : files_) file.leave_memory();
+}
+
 }  // namespace vireo

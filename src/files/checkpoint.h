@@ -35,6 +35,8 @@ class Checkpoint {
   // The file that holds a tensor of tensors().
   const std::filesystem::path& file_of(const HostTensor& tensor) const;
   uint64_t tensor_bytes() const;
+  // As SafetensorsFile has it, for all files.
+  void leave_memory() const;
 
  private:
   std::filesystem::path folder_;

@@ -65,7 +65,7 @@ OpenFile::~OpenFile() {
   ::close(descriptor_);
 }
 
-MappedFile::MappedFile(const std::filesystem::path& path) {
+MappedFile::MappedFile(const std::filesystem::path& path) : path_(path) {
   const OpenFile file(path);
   if (file.size() == 0) return;
   void* data = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
@@ -78,14 +78,26 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : path_(std::move(other.path_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this == &other) return *this;
   unmap();
+  path_ = std::move(other.path_);
   data_ = std::exchange(other.data_, nullptr);
   size_ = std::exchange(other.size_, 0);
   return *this;
+}
+
+void MappedFile::leave_memory() const {
+  if (!data_) return;
+  // Pages that are mapped in stay, so they go first. What fails here only leaves less memory to others.
+  ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+  try {
+    const OpenFile file(path_);
+    ::posix_fadvise(file.descriptor(), 0, 0, POSIX_FADV_DONTNEED);
+  } catch (const Error&) {
+  }
 }
 
 MappedFile::~MappedFile() {

@@ -43,10 +43,13 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // Lets the system have the memory in which it keeps the file; later reads bring it back.
+  void leave_memory() const;
 
  private:
   void unmap();
 
+  std::filesystem::path path_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

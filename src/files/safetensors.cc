@@ -279,4 +279,8 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
   return file;
 }
 
+void SafetensorsFile::leave_memory() const {
+  file_->leave_memory();
+}
+
 }  // namespace vireo

@@ -26,6 +26,8 @@ class SafetensorsFile {
   const std::filesystem::path& path() const { return path_; }
   // In the order of the file's data.
   const std::vector<HostTensor>& tensors() const { return tensors_; }
+  // Lets the system have the memory in which it keeps the file; later reads bring it back.
+  void leave_memory() const;
 
  private:
   SafetensorsFile();

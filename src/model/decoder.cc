@@ -19,10 +19,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backe
   for (const Scratch& s : scratch(c, shape, backend.activation_type(), backend.residual_type())) {
     this->*s.tensor = backend.allocate(s.rows, s.cols, s.dtype);
   }
-  shape_ = {.heads = static_cast<int>(c.num_heads),
-            .kv_heads = static_cast<int>(c.num_kv_heads),
-            .head_dim = static_cast<int>(c.head_dim),
-            .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
+  shape_ = attention_shape(c);
   for (int64_t i = 0; i < c.num_layers; ++i) caches_.push_back(backend.allocate_kv(shape.slots, shape_));
 }
 
@@ -45,6 +42,13 @@ std::vector<Decoder::Scratch> Decoder::scratch(const TextConfig& c, const Shape&
     list.push_back({&Decoder::act_, rows, c.intermediate_size, act});
   }
   return list;
+}
+
+AttentionShape Decoder::attention_shape(const TextConfig& c) {
+  return {.heads = static_cast<int>(c.num_heads),
+          .kv_heads = static_cast<int>(c.num_kv_heads),
+          .head_dim = static_cast<int>(c.head_dim),
+          .scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim))};
 }
 
 uint64_t Decoder::scratch_bytes(const TextConfig& c, const Shape& shape, DType act, DType residual) {

@@ -30,6 +30,7 @@ class Decoder {
   KvLayer cache(size_t layer) const { return caches_[layer].view; }
   const AttentionShape& shape() const { return shape_; }
 
+  static AttentionShape attention_shape(const TextConfig& config);
   static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type);
   // Bytes of a step's scratch, for a backend of these activation and residual types.
   static uint64_t scratch_bytes(const TextConfig& config, const Shape& shape, DType activation, DType residual);

@@ -40,6 +40,8 @@ class Backend {
   virtual std::string name() const = 0;
   // One line for people: threads, instruction set, device.
   virtual std::string description() const = 0;
+  // What it found or chose, one line each, for doctor and benchmarks.
+  virtual std::vector<std::string> notes() const { return {}; }
   virtual DType activation_type() const = 0;
   // Of the rows that layers add to, and of logits.
   virtual DType residual_type() const { return activation_type(); }
@@ -47,6 +49,17 @@ class Backend {
   virtual Ops& ops() = 0;
   // Bytes that weights, cache and scratch may take now; nothing where it is not known.
   virtual std::optional<uint64_t> available_memory() const { return std::nullopt; }
+
+  // What the backend takes for itself beside what it is asked for: room of decode steps over caches of `slots` tokens, and of the
+  // recordings of up to `sequences` rows.
+  struct OwnBytes {
+    uint64_t scratch = 0, recordings = 0;
+  };
+  virtual OwnBytes own_bytes(int64_t /*slots*/, int64_t /*sequences*/, const AttentionShape&) const { return {}; }
+  // Takes memory for everything that follows at once, where the device has memory of its own kind. Throws Error(kCapacity).
+  virtual void reserve(uint64_t /*bytes*/) {}
+  // Whether what was placed is a copy in the very memory in which the system keeps the files of weights.
+  virtual bool keeps_copies_in_host_memory() const { return false; }
 
   // Uninitialised, 64-byte aligned. Throws Error(kCapacity) when there is not enough.
   virtual OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) = 0;

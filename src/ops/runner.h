@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ops/backend.h"
+#include "ops/choice.h"
 
 namespace vireo {
 
@@ -24,13 +25,16 @@ class Runner {
   virtual void seat(const HostStep& rows) = 0;
   // One step for the seated rows; the chosen ids are the next step's input.
   virtual void decode() = 0;
+  // How the ids of a sequence are chosen from its next extend on; by its largest logit until this is called. False: not here, sampled()
+  // stays the largest logit and the caller chooses from logits().
+  virtual bool choose_by(int32_t /*sequence*/, const Choice& choice) { return is_greedy(choice.sampling); }
   // How many steps may run before their predecessors' ids have been read by sampled(): decode() may have begun that many
   // more than it was called for. sampled() stays that of the last decode() itself; logits() is unspecified until the next
   // extend() or seat(). Lowered to 0, as before the last step that has room in the cache, nothing new is begun ahead; a step
   // that already was is the next decode(). extend() and seat() set it to 0 and forget what was begun in vain, whose only trace
   // is cache rows beyond the sequence's end.
   virtual void run_ahead(int64_t /*steps*/) {}
-  // Of the last extend or decode: the id of each wanted row (-1: its logits were not finite), and the logits.
+  // Of the last extend or decode: the id chosen for each wanted row (-1: its logits were not finite), and the logits.
   virtual std::span<const int32_t> sampled() = 0;
   virtual Tensor logits() const = 0;
 
@@ -38,16 +42,18 @@ class Runner {
   struct Recordings {
     int captured = 0;
     int64_t replays = 0;
+    uint64_t bytes = 0;  // of the device's memory
   };
   virtual Recordings recordings() const { return {}; }
   virtual void forget_recordings() {}
 };
 
-// `pages` per sequence and `sequences` as in Backend::allocate_step; extend takes at most `max_rows` rows.
+// `pages` per sequence and `sequences` as in Backend::allocate_step; extend takes at most `max_rows` rows. Logits have `vocab` columns.
 struct RunnerShape {
   int64_t max_rows = 0;
   int64_t sequences = 1;
   int64_t pages = 0;
+  int64_t vocab = 0;
 };
 
 std::unique_ptr<Runner> make_eager_runner(Backend& backend, Forward forward, const RunnerShape& shape);

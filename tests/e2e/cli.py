@@ -58,7 +58,7 @@ class Cli(ProgramTest):
             os.close(stderr)
             os.close(terminal)
         self.assertEqual((result.returncode, json.loads(result.stdout)["text"]), (0, "51"))
-        self.assertRegex(told, r"\Aweights 0\.02 GiB, KV cache 0\.01, scratch 0\.0\d; [\d.]+ GiB available to cpu \(")
+        self.assertRegex(told, r"\Aweights 0\.02 GiB, KV cache 0\.01, scratch 0\.0\d, pictures up to 0\.2\d; [\d.]+ GiB available to cpu \(")
 
     def test_benchmark_and_its_share_of_the_read_rate(self):
         got = json_lines(self.run_tiny("--benchmark", 8, "--prompt", "Hi", "--device", "cpu", "--json").stdout)[0]

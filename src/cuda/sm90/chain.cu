@@ -563,8 +563,8 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   // The last of a chain, such as logits, has no reader: it takes no slots.
   const bool has_reader = out.cols <= kMostColumns;
   const int number = s.links.count;
-  const int staged_bytes = std::max(s.links.staged_bytes, staged_stride(padded_columns(w)));
-  if (!has_room(queue_, number + 1, staged_bytes)) return false;
+  const int bytes = std::max(s.links.staged_bytes, staged_bytes(1, padded_columns(w)));
+  if (!has_room(queue_, number + 1, bytes)) return false;
   const auto before = s.tensors.find(out.data);
   const Place old = into == Into::kAdd && before != s.tensors.end() ? before->second : -1;
   const Place from = number > 0 ? s.tensors.at(x.data) : -1;
@@ -577,7 +577,7 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   p = {a.w,   a.x,       a.y,    a.norm, a.bias, static_cast<int>(a.stride),
        a.out, a.in,      a.eps,  from,   old,    s.tensors.at(out.data),
        into,  a.y_float, a.pairs};
-  s.links.staged_bytes = staged_bytes;
+  s.links.staged_bytes = bytes;
   const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
   s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
   if (!has_reader) s.last = nullptr;
@@ -591,9 +591,9 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
             parts = (pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   const bool follows = s.links.count > 0 && s.links.count < kMostLinks && s.last == qkv.data;
   const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
-  const int staged_bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
+  const int bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
   if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
-  if (!has_room(queue_, s.links.count + 1, staged_bytes)) return false;
+  if (!has_room(queue_, s.links.count + 1, bytes)) return false;
   CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
@@ -619,7 +619,7 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
                   shape.kv_heads,
                   shape.scale * kLog2e,
                   parts};
-  s.links.staged_bytes = staged_bytes;
+  s.links.staged_bytes = bytes;
   return true;
 }
 

@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(Ring<false>::kThreads, 3) gemv_bulk_kernel(Gem
   extern __shared__ uint4 shared[];
   __shared__ RingBarriers barriers;
   char* staged = reinterpret_cast<char*>(shared);
-  const ProductRoom room = {staged, reinterpret_cast<float*>(staged + a.rows * staged_stride(padded))};
+  const ProductRoom room = {staged, reinterpret_cast<float*>(staged + staged_bytes(a.rows, padded))};
   const bool sends = threadIdx.x >= Ring<false>::kAllUsers;
   Ring<false> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, a.rows, 1), kWeightStageBytes, stages);
   if (threadIdx.x == 0) ring.start();
@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(Ring<false>::kThreads, 3) gemv_bulk_kernel(Gem
 }
 
 int64_t shared_bytes(const CudaLinear& w, int rows, int stages) {
-  return int64_t{rows} * staged_stride(padded_columns(w)) + parts_bytes(kGroup, rows, 1) +
+  return int64_t{staged_bytes(rows, padded_columns(w))} + parts_bytes(kGroup, rows, 1) +
          int64_t{kWeightStageBytes} * stages;
 }
 

@@ -49,6 +49,13 @@ template <bool kNamed>
   }
 }
 
+// Bytes of staged rows. Whole stages are read, and what lies behind the end of a row is thrown away: nothing else may lie there.
+__host__ __device__ inline constexpr int staged_bytes(int rows, int padded) {
+  const int whole = (padded + kStageIn - 1) / kStageIn * kStageIn;
+  const int end = whole * 2 > staged_stride(padded) ? whole * 2 : staged_stride(padded);
+  return (rows - 1) * staged_stride(padded) + end;
+}
+
 // What the users of a block need beside the ring.
 struct ProductRoom {
   char* staged;  // the rows of x
