@@ -55,6 +55,7 @@ void add_bench(CLI::App& app, Action& action) {
   c->add_option("--height", o->height, "of the picture")->capture_default_str();
   c->add_option("--image", o->image, "this file instead, from its bytes");
   c->add_flag("--first-use", o->first_use, "also how much longer a new length of prompt or size of picture takes once");
+  c->add_flag("--caps", o->caps, "also the picture at 1,000,000, 500,000 and 250,000 pixels at most");
   c->add_flag("--profile", o->profile, "also where the time goes, part by part, op after op");
   c->add_option("-n,--decode-steps", o->decode_steps, "forced tokens of each round")->capture_default_str();
   c->add_option("--rounds", o->rounds, "after one that does not count")->capture_default_str();

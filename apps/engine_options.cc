@@ -74,9 +74,13 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_flag_callback(
-          "--prefill-graph", [] { throw CLI::ValidationError("--prefill-graph", "is not built yet: leave it out"); },
-          "record prefill as a CUDA graph")
+      .add_flag("--prefill-graph", o.prefill_graph,
+                "record a GPU's prefill too, and replay it for prompts of the same sizes; the latest 8 are kept")
+      ->group(group);
+  command
+      .add_option("--gemm-candidates", o.gemm_candidates,
+                  "algorithms of cuBLASLt among which timing chooses at load; 1: its first choice")
+      ->capture_default_str()
       ->group(group);
 }
 

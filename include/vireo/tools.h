@@ -101,6 +101,7 @@ struct BenchOptions {
   // Also what the first prompt of a new length and the first picture of a new size take more than the next.
   bool first_use = false;
   bool profile = false;  // also where the time goes, part by part
+  bool caps = false;     // also vision and prefill with the picture at 1,000,000, 500,000 and 250,000 pixels at most
 };
 
 // A measured value: the median of the rounds, the least and the largest, and what share it is of `of` (empty: of nothing).

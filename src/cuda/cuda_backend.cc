@@ -7,6 +7,8 @@
 #include <map>
 #include <vector>
 
+#include <cuda_profiler_api.h>
+
 #include "base/check.h"
 #include "base/host_info.h"
 #include "cuda/cuda_context.h"
@@ -98,7 +100,7 @@ class CudaBackend : public CudaBackendBase {
     if (options.one_launch && chains) reserve_chain();
     if (options.vendor_libraries && options.kernels == 0) {
       vendor_memory_ = memory_->take(VendorGemm::kWorkspaceBytes);
-      vendor_gemm_ = std::make_unique<VendorGemm>(vendor_memory_.get());
+      vendor_gemm_ = std::make_unique<VendorGemm>(vendor_memory_.get(), options.gemm_candidates);
       ops_.use(vendor_gemm_.get());
     }
   }
@@ -255,6 +257,22 @@ class CudaBackend : public CudaBackendBase {
     }
   }
 
+  void rehearse(int64_t most_rows, const std::function<void()>& work) override {
+    if (vendor_gemm_) vendor_gemm_->listen();
+    work();
+    if (!vendor_gemm_ || !vendor_gemm_->is_there()) return wait();
+    constexpr int64_t kMostColumns = 32768;
+    VendorGemm::Room room;
+    room.bytes = std::min(most_rows * kMostColumns * 2, static_cast<int64_t>(available_memory().value_or(0)) / 8);
+    const auto memory = memory_->take_beside(static_cast<size_t>(2 * room.bytes + 16));
+    // Any small numbers, but not zeros, with which products are faster.
+    CUDA_CHECK(cudaMemsetAsync(memory.get(), 0x3a, static_cast<size_t>(2 * room.bytes), memory_->stream()));
+    room.x = memory.get();
+    room.y = static_cast<char*>(memory.get()) + room.bytes / 16 * 16;
+    vendor_gemm_->warm_up(ops_.queue(), most_rows, room);
+    wait();
+  }
+
   std::string shortfall() const {
     return vendor_gemm_ && !vendor_gemm_->is_there() ? "slower prefill: " + vendor_gemm_->state() : "";
   }
@@ -276,12 +294,24 @@ class CudaBackend : public CudaBackendBase {
     return lines;
   }
 
+  void mark_timed(bool begins) override { begins ? cudaProfilerStart() : cudaProfilerStop(); }
+
   void wait() override {
     memory_->use();
     CUDA_CHECK(cudaStreamSynchronize(memory_->stream()));
   }
 
   double measure_product_rate() override {
+    return product_rate([&](const Linear& w, Tensor x, Tensor y) { ops_.linear(w, x, y); });
+  }
+  double measure_own_product_rate() override {
+    if (!vendor_gemm_ || !vendor_gemm_->is_there()) return 0;
+    return product_rate([&](const Linear& w, Tensor x, Tensor y) {
+      gemm(ops_.queue(), static_cast<const CudaLinear&>(w), x, Into::kStore, y);
+    });
+  }
+
+  double product_rate(const std::function<void(const Linear&, Tensor, Tensor)>& multiply) {
     constexpr int64_t kRows = 4096, kOut = 6144, kIn = 2048;
     std::vector<bf16> values(kOut * kIn);
     uint32_t state = 1;
@@ -290,7 +320,7 @@ class CudaBackend : public CudaBackendBase {
     const auto w = place({{"w", DType::kBF16, {kOut, kIn}, values.data()}}, {}, {});
     const OwnedTensor x = allocate(kRows, kIn, DType::kBF16), y = allocate(kRows, kOut, DType::kBF16);
     upload(values.data(), x.view);
-    return 2.0 * kRows * kOut * kIn / median_seconds(ops_.queue(), 9, [&] { ops_.linear(*w, x.view, y.view); });
+    return 2.0 * kRows * kOut * kIn / median_seconds(ops_.queue(), 9, [&] { multiply(*w, x.view, y.view); });
   }
 
   double measure_read_rate() override {
@@ -454,7 +484,7 @@ class CudaBackend : public CudaBackendBase {
 
   static constexpr int64_t kWorthTuning = 1 << 19;  // elements
   // Of the step of one number of rows, as measured on one H200, rounded up.
-  static constexpr uint64_t kRecordingBytes = 4 << 20;
+  static constexpr uint64_t kRecordingBytes = 1 << 20;
 
   const CudaDevice device_;
   const std::shared_ptr<DeviceMemory> memory_;

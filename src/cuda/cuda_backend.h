@@ -18,6 +18,7 @@ struct CudaOptions {
   bool one_launch = true;
   // The vendor's libraries where they are found, except with kernels 87; without them own kernels do the same.
   bool vendor_libraries = true;
+  int gemm_candidates = 1;  // algorithms of a vendor's library among which timing chooses; 1: its first choice
 };
 
 // Has the driver take the compute_87 code where kernels is 87. It listens only before it is first used: call this before anything

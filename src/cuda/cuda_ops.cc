@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_ops.h"
 
+#include <nvtx3/nvToolsExt.h>
+
+#include <cstdio>
+
 #include "base/check.h"
 
 namespace vireo::cuda {
@@ -66,6 +70,20 @@ void CudaOps::norm_multiply(const Norm& norm, const Linear& linear, Tensor x, Te
   if (x.rows <= kGemvRows) return few_rows(w, x, &norm, into, out);
   cuda::rms_norm(now(), x, norm, h);
   many_rows(w, h, into, out);
+}
+
+void CudaOps::begin_part(const char* name, int64_t index) {
+  if (index < 0) {
+    nvtxRangePushA(name);
+    return;
+  }
+  char text[64];
+  std::snprintf(text, sizeof(text), "%s %lld", name, static_cast<long long>(index));
+  nvtxRangePushA(text);
+}
+
+void CudaOps::end_part() {
+  nvtxRangePop();
 }
 
 void CudaOps::embed(const Linear& table, const Step& step, Tensor out) {

@@ -38,6 +38,8 @@ class CudaOps : public Ops {
   void finish_chain();
   void forget_chain() { chain_.reset(); }
 
+  void begin_part(const char* name, int64_t index) override;
+  void end_part() override;
   void embed(const Linear& table, const Step& step, Tensor out) override;
   void normalize_pixels(Tensor bytes, const PixelScale& scale, Tensor out) override;
   void linear(const Linear& w, Tensor x, Tensor out) override;

@@ -5,14 +5,17 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "cuda/cuda_backend.h"
 #include "cuda/drawing.h"
+#include "cuda/recording.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -97,8 +100,13 @@ class GraphRunner : public Runner {
     const Range range("extend");
     forget_steps_ahead();
     backend_.plan(rows, extend_);
-    walk(extend_.step, std::ranges::any_of(
-                           rows.wanted, [&](int32_t row) { return draws(rows.sequences[static_cast<size_t>(row)]); }));
+    const bool drawn =
+        std::ranges::any_of(rows.wanted, [&](int32_t row) { return draws(rows.sequences[static_cast<size_t>(row)]); });
+    if (shape_.recorded_extends > 0) {
+      replay_extend(kind_of(extend_.step, drawn), drawn);
+    } else {
+      walk(extend_.step, drawn);
+    }
     decoding_ = false;
   }
 
@@ -116,14 +124,13 @@ class GraphRunner : public Runner {
     return true;
   }
 
+  void rehearse() override { recorded_step(); }
+
   void decode() override {
     const Range range("decode");
-    backend_.memory().use();
-    const Kind kind = {decode_.step.rows, decode_draws_};
-    if (!recorded_.count(kind)) record(kind);
-    const Recorded& step = recorded_.at(kind);
+    const Recorded& step = recorded_step();
     for (++decoded_; begun_ < decoded_ + ahead_; ++begun_) {
-      CUDA_CHECK(cudaGraphLaunch(step.graph, backend_.memory().stream()));
+      step.recording->replay();
     }
     logits_ = step.logits;
     decoding_ = true;
@@ -144,8 +151,9 @@ class GraphRunner : public Runner {
   Tensor logits() const override { return logits_; }
 
   Recordings recordings() const override {
-    Recordings all{static_cast<int>(recorded_.size()), begun_, 0};
-    for (const auto& [kind, recorded] : recorded_) all.bytes += recorded.bytes;
+    Recordings all{static_cast<int>(recorded_.size() + recorded_extends_.size()), begun_, 0};
+    for (const auto& [kind, recorded] : recorded_) all.bytes += recorded.recording->bytes();
+    for (const auto& [kind, recorded] : recorded_extends_) all.bytes += recorded.recording->bytes();
     return all;
   }
   void forget_recordings() override {
@@ -157,20 +165,22 @@ class GraphRunner : public Runner {
  private:
   using Kind = std::pair<int64_t, bool>;  // rows, and whether ids of one are drawn
   struct Recorded {
-    cudaGraphExec_t graph = nullptr;
+    std::unique_ptr<Recording> recording;
     Tensor logits;
-    uint64_t bytes = 0;
   };
+  using ExtendKind = std::vector<int64_t>;
+  using RecordedExtend = std::pair<ExtendKind, Recorded>;
 
-  static size_t free_bytes() {
-    size_t free = 0, total = 0;
-    CUDA_CHECK(cudaMemGetInfo(&free, &total));
-    return free;
+  const Recorded& recorded_step() {
+    backend_.memory().use();
+    const Kind kind = {decode_.step.rows, decode_draws_};
+    if (!recorded_.count(kind)) record(kind);
+    return recorded_.at(kind);
   }
 
   void drop_graphs() {
-    for (auto& [kind, recorded] : recorded_) cudaGraphExecDestroy(recorded.graph);
     recorded_.clear();
+    recorded_extends_.clear();
   }
 
   void forget_steps_ahead() {
@@ -196,32 +206,48 @@ class GraphRunner : public Runner {
     backend_.cuda_ops().finish_step(logits_, decode_.step, ring);
   }
 
+  // The same sizes, and the same memory of what is not the step's own.
+  ExtendKind kind_of(const Step& step, bool draws) const {
+    ExtendKind kind = {step.rows, step.wanted.rows, step.visual_rows.rows, draws};
+    for (const Tensor& t : step.deepstack) kind.push_back(reinterpret_cast<int64_t>(t.data));
+    kind.push_back(reinterpret_cast<int64_t>(step.features.data));
+    return kind;
+  }
+
+  // The latest kinds are kept, the most recent first.
+  void replay_extend(const ExtendKind& kind, bool draws) {
+    auto at = std::ranges::find(recorded_extends_, kind, &RecordedExtend::first);
+    if (at == recorded_extends_.end()) {
+      const Range range("record");
+      auto recording = std::make_unique<Recording>(backend_.memory().stream(), [&] { walk(extend_.step, draws); });
+      recorded_extends_.emplace_front(kind, Recorded{std::move(recording), logits_});
+      if (static_cast<int>(recorded_extends_.size()) > shape_.recorded_extends) {
+        CUDA_CHECK(cudaStreamSynchronize(backend_.memory().stream()));
+        recorded_extends_.pop_back();
+      }
+    } else {
+      recorded_extends_.splice(recorded_extends_.begin(), recorded_extends_, at);
+    }
+    recorded_extends_.front().second.recording->replay();
+    logits_ = recorded_extends_.front().second.logits;
+    sampled_ = extend_.step.sampled;
+  }
+
   void record(Kind kind) {
     const Range range("record");
-    const cudaStream_t stream = backend_.memory().stream();
-    cudaGraph_t graph = nullptr;
-    CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
     CudaOps& ops = backend_.cuda_ops();
-    try {
-      ops.begin_chain();
-      step(kind.second);
-      ops.finish_chain();
-    } catch (...) {
-      ops.forget_chain();
-      cudaStreamEndCapture(stream, &graph);
-      if (graph) cudaGraphDestroy(graph);
-      throw;
-    }
-    CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
-    Recorded recorded{nullptr, logits_, 0};
-    const size_t free_before = free_bytes();
-    const cudaError_t made = cudaGraphInstantiate(&recorded.graph, graph, 0);
-    cudaGraphDestroy(graph);
-    CUDA_CHECK(made);
-    CUDA_CHECK(cudaGraphUpload(recorded.graph, stream));
-    const size_t free_after = free_bytes();
-    recorded.bytes = free_before > free_after ? free_before - free_after : 0;
-    recorded_[kind] = recorded;
+    const auto one_step = [&] {
+      try {
+        ops.begin_chain();
+        step(kind.second);
+        ops.finish_chain();
+      } catch (...) {
+        ops.forget_chain();
+        throw;
+      }
+    };
+    auto recording = std::make_unique<Recording>(backend_.memory().stream(), one_step);
+    recorded_[kind] = {std::move(recording), logits_};
   }
 
   CudaBackendBase& backend_;
@@ -233,6 +259,7 @@ class GraphRunner : public Runner {
   std::optional<Drawing> drawing_;  // once one is asked for
   bool decode_draws_ = false;
   std::map<Kind, Recorded> recorded_;
+  std::list<RecordedExtend> recorded_extends_;
   Tensor logits_;
   Tensor sampled_;
   std::vector<int32_t> host_ids_;

@@ -5,10 +5,13 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#include <array>
+#include <algorithm>
 #include <bit>
+#include <cmath>
 #include <map>
-#include <tuple>
+#include <vector>
+
+#include "cuda/cuda_context.h"
 
 namespace vireo::cuda {
 namespace {
@@ -78,6 +81,12 @@ struct Key {
   auto operator<=>(const Key&) const = default;
 };
 
+// Where a product's operands lie.
+struct Operands {
+  const void *w, *bias, *x;
+  void* y;
+};
+
 }  // namespace
 
 struct VendorGemm::State {
@@ -91,8 +100,15 @@ struct VendorGemm::State {
 
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
+  int candidates = 1;
   std::string said;
   std::map<Key, Plan> plans;
+  bool listens = false;
+  std::map<Key, Operands> heard;  // of no number of rows
+  struct Choices {
+    int timed = 0, not_the_first = 0;
+    double most_gain = 1;
+  } choices;
 
   template <typename T>
   bool set(cublasLtMatmulDesc_t d, cublasLtMatmulDescAttributes_t attribute, const T& value) const {
@@ -118,27 +134,69 @@ struct VendorGemm::State {
   }
 
   // Sums are not added up from parts: a row should not depend on the length of its chunk more than it must.
-  bool choose(Plan& p) const {
+  std::vector<cublasLtMatmulAlgo_t> find(const Plan& p, int most) const {
     const Library& l = library();
     const size_t bytes = kWorkspaceBytes;
     const uint32_t no_parts = CUBLASLT_REDUCTION_SCHEME_NONE;
     cublasLtMatmulPreference_t preference = nullptr;
-    if (!done(l.create_preference(&preference))) return false;
-    cublasLtMatmulHeuristicResult_t found = {};
+    if (!done(l.create_preference(&preference))) return {};
+    std::vector<cublasLtMatmulHeuristicResult_t> found(static_cast<size_t>(most));
     int count = 0;
     const bool asked =
         done(l.set_preference(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes))) &&
         done(l.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &no_parts, sizeof(no_parts))) &&
-        done(l.find(handle, p.product, p.w, p.x, p.y, p.y, preference, 1, &found, &count));
+        done(l.find(handle, p.product, p.w, p.x, p.y, p.y, preference, most, found.data(), &count));
     l.destroy_preference(preference);
-    p.algorithm = found.algo;
-    return asked && count > 0 && done(found.state);
+    std::vector<cublasLtMatmulAlgo_t> algorithms;
+    for (int i = 0; asked && i < count; ++i) {
+      if (done(found[static_cast<size_t>(i)].state)) algorithms.push_back(found[static_cast<size_t>(i)].algo);
+    }
+    return algorithms;
   }
 
   Plan make(const Key& k) const {
     Plan p;
-    p.works = describe(k, p) && choose(p);
+    if (!describe(k, p)) return p;
+    const auto algorithms = find(p, 1);
+    p.works = !algorithms.empty();
+    if (p.works) p.algorithm = algorithms[0];
     return p;
+  }
+
+  bool set_operands(const Plan& p, const Operands& o, int64_t rows) const {
+    const uint64_t columns = static_cast<uint64_t>(rows);
+    for (cublasLtMatrixLayout_t layout : {p.x, p.y}) {
+      if (!done(library().set_layout(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &columns, sizeof(columns)))) return false;
+    }
+    return !o.bias || set(p.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, o.bias);
+  }
+  bool run(const Queue& queue, const Plan& p, const Operands& o, Into into) const {
+    const float one = 1, old = into == Into::kAdd ? 1 : 0;
+    return done(library().matmul(handle, p.product, &one, o.w, p.w, o.x, p.x, &old, o.y, p.y, o.y, p.y, &p.algorithm,
+                                 workspace, kWorkspaceBytes, queue.stream));
+  }
+
+  // The candidate that takes the least time, unless the library's first choice is about as fast.
+  void choose_by_time(const Queue& queue, const Key& k, const Operands& o, Plan& p) {
+    constexpr double kWorth = 0.97;
+    constexpr int kRuns = 3;
+    double first = 0, least = INFINITY;
+    cublasLtMatmulAlgo_t best = p.algorithm;
+    for (const cublasLtMatmulAlgo_t& algorithm : find(p, candidates)) {
+      p.algorithm = algorithm;
+      bool works = true;
+      const double seconds = median_seconds(queue, kRuns, [&] { works &= run(queue, p, o, k.into); });
+      if (!works) continue;
+      if (first == 0) first = seconds;
+      if (seconds >= least || (least < INFINITY && seconds > first * kWorth)) continue;
+      least = seconds;
+      best = algorithm;
+    }
+    p.algorithm = best;
+    ++choices.timed;
+    if (least >= first) return;
+    ++choices.not_the_first;
+    choices.most_gain = std::max(choices.most_gain, first / least);
   }
 
   void drop(const Plan& p) const {
@@ -149,9 +207,10 @@ struct VendorGemm::State {
   }
 };
 
-VendorGemm::VendorGemm(void* workspace) : state_(std::make_unique<State>()) {
+VendorGemm::VendorGemm(void* workspace, int candidates) : state_(std::make_unique<State>()) {
   const Library& l = library();
   state_->workspace = workspace;
+  state_->candidates = candidates;
   if (!l.handle) {
     state_->said = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR) + " was not found: products by own kernels";
   } else if (l.create(&state_->handle) != CUBLAS_STATUS_SUCCESS) {
@@ -168,8 +227,13 @@ VendorGemm::~VendorGemm() {
   if (state_->handle) library().destroy(state_->handle);
 }
 
-const std::string& VendorGemm::state() const {
-  return state_->said;
+std::string VendorGemm::state() const {
+  const State::Choices& c = state_->choices;
+  if (c.timed == 0) return state_->said;
+  std::string text = state_->said + ", " + std::to_string(c.timed) +
+                     " kinds timed, another than its first choice is faster for " + std::to_string(c.not_the_first);
+  if (c.not_the_first > 0) text += ", by up to " + std::to_string(std::lround((c.most_gain - 1) * 100)) + " %";
+  return text;
 }
 
 bool VendorGemm::is_there() const {
@@ -183,27 +247,40 @@ bool VendorGemm::multiply(const Queue& queue, const CudaLinear& w, Tensor x, Int
   const bool aligned = x.stride % 8 == 0 && w.in % 8 == 0 && out.stride % 8 == 0 && w.out % 8 == 0 &&
                        reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && reinterpret_cast<uintptr_t>(out.data) % 16 == 0;
   if (!s.handle || !can || !aligned) return false;
-  const Key key{w.out, w.in, w.stride, x.stride, out.stride, bucket_of(x.rows), into, w.bias != nullptr, y_float};
+  Key key{w.out, w.in, w.stride, x.stride, out.stride, 0, into, w.bias != nullptr, y_float};
+  const void* bias = w.bias && !y_float ? static_cast<const void*>(w.bias_bf16) : w.bias;
+  const Operands operands = {w.weights, bias, x.data, out.data};
+  if (s.listens) s.heard.emplace(key, operands);
+  key.rows = bucket_of(x.rows);
   auto found = s.plans.find(key);
   if (found == s.plans.end()) found = s.plans.emplace(key, s.make(key)).first;
   State::Plan& plan = found->second;
-  if (!plan.works) return false;
-  const Library& l = library();
-  const uint64_t rows = static_cast<uint64_t>(x.rows);
-  for (cublasLtMatrixLayout_t layout : {plan.x, plan.y}) {
-    plan.works &= State::done(l.set_layout(layout, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof(rows)));
-  }
-  if (w.bias) {
-    const void* bias = y_float ? static_cast<const void*>(w.bias) : w.bias_bf16;
-    plan.works &= s.set(plan.product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  }
-  if (!plan.works) return false;
-  const float one = 1, old = into == Into::kAdd ? 1 : 0;
-  const cublasStatus_t status =
-      l.matmul(s.handle, plan.product, &one, w.weights, plan.w, x.data, plan.x, &old, out.data, plan.y, out.data,
-               plan.y, &plan.algorithm, s.workspace, kWorkspaceBytes, queue.stream);
-  plan.works = State::done(status);
+  plan.works = plan.works && s.set_operands(plan, operands, x.rows) && s.run(queue, plan, operands, into);
   return plan.works;
+}
+
+void VendorGemm::listen() {
+  state_->listens = true;
+}
+
+void VendorGemm::warm_up(const Queue& queue, int64_t most_rows, Room room) {
+  State& s = *state_;
+  s.listens = false;
+  const auto bytes = [](int64_t stride, int64_t rows, bool is_float) { return stride * rows * (is_float ? 4 : 2); };
+  for (auto& [heard, operands] : s.heard) {
+    const Operands o = {operands.w, operands.bias, room.x, room.y};
+    for (int64_t rows = bucket_of(1); rows <= bucket_of(most_rows); rows = bucket_of(rows + 1)) {
+      if (std::max(bytes(heard.x_stride, rows, false), bytes(heard.y_stride, rows, heard.y_float)) > room.bytes) break;
+      Key key = heard;
+      key.rows = rows;
+      auto& plan = s.plans[key];
+      if (!plan.product) plan = s.make(key);
+      plan.works = plan.works && s.set_operands(plan, o, rows);
+      if (plan.works && s.candidates > 1) s.choose_by_time(queue, key, o, plan);
+      plan.works = plan.works && s.run(queue, plan, o, key.into);
+    }
+  }
+  s.heard.clear();
 }
 
 }  // namespace vireo::cuda
@@ -216,9 +293,9 @@ struct VendorGemm::State {
   std::string said = "built without cublasLt.h: products by own kernels";
 };
 
-VendorGemm::VendorGemm(void*) : state_(std::make_unique<State>()) {}
+VendorGemm::VendorGemm(void*, int) : state_(std::make_unique<State>()) {}
 VendorGemm::~VendorGemm() = default;
-const std::string& VendorGemm::state() const {
+std::string VendorGemm::state() const {
   return state_->said;
 }
 bool VendorGemm::is_there() const {
@@ -227,6 +304,8 @@ bool VendorGemm::is_there() const {
 bool VendorGemm::multiply(const Queue&, const CudaLinear&, Tensor, Into, Tensor) {
   return false;
 }
+void VendorGemm::listen() {}
+void VendorGemm::warm_up(const Queue&, int64_t, Room) {}
 
 }  // namespace vireo::cuda
 

@@ -78,8 +78,8 @@ std::unique_ptr<Backend> make_backend(const Options& options, std::vector<std::s
   if (options.device == "cpu") return make_cpu(options);
   if (options.device == "reference") return make_reference_backend();
   std::string reason;
-  auto on_gpu = names_cuda(options.device) ? cuda_choice::make(cuda_index(options.device), options.kernels)
-                                           : cuda_choice::make_first(options.kernels, reason);
+  auto on_gpu = names_cuda(options.device) ? cuda_choice::make(cuda_index(options.device), options)
+                                           : cuda_choice::make_first(options, reason);
   if (on_gpu) {
     if (std::string lacks = cuda_choice::shortfall(*on_gpu); !lacks.empty()) notes.push_back(std::move(lacks));
     return on_gpu;

@@ -24,7 +24,7 @@ void add_findings(const CudaDevice& device, std::vector<Finding>& findings) {
   const std::string subject = fmt::format("cuda:{}", device.index);
   findings.push_back({Level::kOk, subject, line_of(device)});
   try {
-    const auto backend = make(device.index, 0);
+    const auto backend = make(device.index, Options{});
     findings.push_back({Level::kOk, subject, "would use " + backend->description()});
     for (const std::string& note : backend->notes()) findings.push_back({Level::kOk, subject, note});
   } catch (const Error& e) {
@@ -38,15 +38,15 @@ bool is_built() {
   return true;
 }
 
-std::unique_ptr<Backend> make(int index, int kernels) {
-  return make_cuda_backend({.device = index, .kernels = kernels});
+std::unique_ptr<Backend> make(int index, const Options& options) {
+  return make_cuda_backend({.device = index, .kernels = options.kernels, .gemm_candidates = options.gemm_candidates});
 }
 
-std::unique_ptr<Backend> make_first(int kernels, std::string& reason) {
-  choose_cuda_kernels(kernels);
+std::unique_ptr<Backend> make_first(const Options& options, std::string& reason) {
+  choose_cuda_kernels(options.kernels);
   for (const CudaDevice& device : cuda_devices(reason)) {
     try {
-      return make(device.index, kernels);
+      return make(device.index, options);
     } catch (const Error& e) {
       if (e.kind() != ErrorKind::kDevice) throw;
       reason = e.what();

@@ -14,11 +14,11 @@ bool is_built() {
   return false;
 }
 
-std::unique_ptr<Backend> make(int, int) {
+std::unique_ptr<Backend> make(int, const Options&) {
   refuse();
 }
 
-std::unique_ptr<Backend> make_first(int, std::string& reason) {
+std::unique_ptr<Backend> make_first(const Options&, std::string& reason) {
   reason.clear();
   return nullptr;
 }

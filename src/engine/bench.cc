@@ -108,9 +108,260 @@ class Questions {
 };
 
 struct Rounds {
-  std::vector<double> media_ms, vision_ms, prefill_ms, answer_ms, step_ms, read_rate, product_rate, new_length_ms,
+  std::vector<double> media_ms, answer_ms, step_ms, read_rate, product_rate, own_product_rate, new_length_ms,
       new_size_ms;
 };
+
+// One loaded model and what is measured of it.
+class Bencher {
+ public:
+  explicit Bencher(const BenchOptions& options)
+      : o_(options),
+        questions_(options),
+        loading_(Clock::now()),
+        model_(without_recorded_prefill(options.engine), {}),
+        load_ms_(ms_since(loading_)),
+        c_(model_.files.config),
+        prompts_(prompts_of(options.engine.max_pixels)),
+        session_(session_of(*model_.runner)),
+        prompt_(prompts_.build(questions_.ask())) {}
+
+  BenchReport run(const OnStage& on_stage);
+
+ private:
+  // From the picture and the text to the first id; before that, to the patches.
+  struct AnswerTimes {
+    double media_ms, all_ms;
+  };
+  struct PromptTimes {
+    std::vector<double> vision_ms, prefill_ms;
+  };
+
+  // That is timed apart.
+  static Options without_recorded_prefill(Options options) {
+    options.prefill_graph = false;
+    return options;
+  }
+  PromptBuilder prompts_of(const std::string& max_pixels) const {
+    return {c_,
+            model_.files.tokenizer,
+            model_.files.chat_template,
+            model_.files.preprocessor,
+            {.max_seq = o_.engine.max_seq, .max_pixels = max_pixels, .threads = o_.engine.threads}};
+  }
+  Session session_of(Runner& runner) {
+    return Session(
+        {c_, *model_.backend, *model_.tower, *model_.decoder, runner, images_, model_.step_shape.max_rows, [] {}});
+  }
+
+  AnswerTimes answer(const Request& request);
+  // Begins anew; returns the first id.
+  int32_t time_prompt(Session& session, const Prompt& prompt, PromptTimes& times);
+  void time_round(bool counts);
+  void time_first_use(int round);
+  void time_caps();
+  // With a runner of its own, where the backend can record.
+  void time_recorded_prefill(const std::string& at, const Prompt& prompt);
+
+  BenchFigure vision_figure(const std::string& name, const Prompt& prompt, const PromptTimes& times) const;
+  BenchFigure prefill_figure(const std::string& name, const Prompt& prompt, const std::vector<double>& ms) const;
+  BenchReport report() const;
+
+  const BenchOptions& o_;
+  const Questions questions_;
+  const Clock::time_point loading_;
+  Model model_;
+  const double load_ms_;
+  const ModelConfig& c_;
+  ImageCache images_{0};
+  PromptBuilder prompts_;
+  Session session_;
+  const Prompt prompt_;
+  Rounds r_;
+  PromptTimes times_;
+  std::vector<BenchFigure> more_;
+};
+
+double share_of(double value, double most) {
+  return most > 0 ? value / most : 0;
+}
+
+std::vector<double> scaled(std::vector<double> values, double by) {
+  for (double& v : values) v *= by;
+  return values;
+}
+
+Bencher::AnswerTimes Bencher::answer(const Request& request) {
+  const auto start = Clock::now();
+  const Prompt p = prompts_.build(request);
+  const double media_ms = ms_since(start);
+  session_.reset();
+  images_.clear();
+  session_.begin(p);
+  session_.encode(p);
+  session_.extend(p);
+  return {media_ms, ms_since(start)};
+}
+
+int32_t Bencher::time_prompt(Session& session, const Prompt& prompt, PromptTimes& times) {
+  session.reset();
+  images_.clear();
+  session.begin(prompt);
+  const auto vision = Clock::now();
+  session.encode(prompt);
+  times.vision_ms.push_back(ms_since(vision));
+  const auto prefill = Clock::now();
+  const int32_t id = std::max(0, session.extend(prompt));
+  times.prefill_ms.push_back(ms_since(prefill));
+  return id;
+}
+
+// The first round warms everything up.
+void Bencher::time_round(bool counts) {
+  Rounds r;
+  r.read_rate = {model_.backend->measure_read_rate()};
+  r.product_rate = {model_.backend->measure_product_rate()};
+  r.own_product_rate = {model_.backend->measure_own_product_rate()};
+  const AnswerTimes times = answer(questions_.ask());
+  r.media_ms = {times.media_ms};
+  r.answer_ms = {times.all_ms};
+  PromptTimes prompt_times;
+  int32_t id = time_prompt(session_, prompt_, prompt_times);
+  session_.seat(id);
+  for (int step = 0; step < o_.decode_steps; ++step) {
+    const auto start = Clock::now();
+    id = std::max(0, session_.decode(id, o_.decode_steps - step - 1));
+    r.step_ms.push_back(ms_since(start));
+  }
+  if (!counts) return;
+  const auto append = [](std::vector<double>& to, const std::vector<double>& from) {
+    to.insert(to.end(), from.begin(), from.end());
+  };
+  for (auto member : {&Rounds::media_ms, &Rounds::answer_ms, &Rounds::step_ms, &Rounds::read_rate,
+                      &Rounds::product_rate, &Rounds::own_product_rate}) {
+    append(r_.*member, r.*member);
+  }
+  append(times_.vision_ms, prompt_times.vision_ms);
+  append(times_.prefill_ms, prompt_times.prefill_ms);
+}
+
+void Bencher::time_first_use(int round) {
+  const auto first_more_than_next = [&](const Request& request) {
+    const double first = answer(request).all_ms;
+    return first - answer(request).all_ms;
+  };
+  r_.new_length_ms.push_back(first_more_than_next(questions_.ask(round * 3)));
+  constexpr int kColumns = 64;
+  if (o_.image.empty() && o_.width > round * kColumns) {
+    r_.new_size_ms.push_back(first_more_than_next(questions_.ask(0, round * kColumns)));
+  }
+}
+
+void Bencher::time_caps() {
+  for (const char* cap : {"1000000", "500000", "250000"}) {
+    const PromptBuilder prompts = prompts_of(cap);
+    const Prompt prompt = prompts.build(questions_.ask());
+    PromptTimes times, warm_up;
+    time_prompt(session_, prompt, warm_up);
+    for (int round = 0; round < o_.rounds; ++round) time_prompt(session_, prompt, times);
+    const std::string at = fmt::format(" at {} pixels, {} patches, {} tokens", cap, prompt.patches, prompt.ids.size());
+    more_.push_back(vision_figure("vision" + at, prompt, times));
+    more_.push_back(prefill_figure("prefill" + at, prompt, times.prefill_ms));
+    if (o_.engine.prefill_graph) time_recorded_prefill(at, prompt);
+  }
+}
+
+void Bencher::time_recorded_prefill(const std::string& at, const Prompt& prompt) {
+  RunnerShape shape = model_.step_shape;
+  shape.recorded_extends = kRecordedExtends;
+  Decoder& decoder = *model_.decoder;
+  const auto runner = make_runner(
+      o_.engine, *model_.backend, [&](const Step& step) { return decoder.forward(step); }, shape);
+  Session session = session_of(*runner);
+  PromptTimes times, warm_up;
+  time_prompt(session, prompt, warm_up);
+  if (runner->recordings().captured == 0) return;
+  for (int round = 0; round < o_.rounds; ++round) time_prompt(session, prompt, times);
+  more_.push_back(prefill_figure("prefill, recorded" + at, prompt, times.prefill_ms));
+  more_.push_back(figure("prefill, recorded, the first" + at, "ms", warm_up.prefill_ms));
+}
+
+BenchFigure Bencher::vision_figure(const std::string& name, const Prompt& prompt, const PromptTimes& times) const {
+  const double operations = vision_operations(c_.vision, prompt.media[0].grid);
+  return figure(name, "ms", times.vision_ms, "product",
+                share_of(operations / median(times.vision_ms) * 1000, median(r_.product_rate)));
+}
+
+BenchFigure Bencher::prefill_figure(const std::string& name, const Prompt& prompt,
+                                    const std::vector<double>& ms) const {
+  const double operations = prefill_operations(c_.text, static_cast<double>(prompt.ids.size()));
+  return figure(name, "ms", ms, "product", share_of(operations / median(ms) * 1000, median(r_.product_rate)));
+}
+
+BenchReport Bencher::report() const {
+  const double read = median(r_.read_rate), product = median(r_.product_rate), own = median(r_.own_product_rate);
+  const double tokens = static_cast<double>(prompt_.ids.size());
+  std::vector<std::string> notes = model_.info.notes;
+  for (std::string& note : model_.backend->notes()) notes.push_back(std::move(note));
+  const Runner::Recordings recorded = model_.runner->recordings();
+  if (recorded.captured > 0) {
+    notes.push_back(fmt::format("{} recorded, {} KiB of device memory", recorded.captured, recorded.bytes >> 10));
+  }
+  BenchReport report{model_.info.device,
+                     std::move(notes),
+                     c_.model_type,
+                     static_cast<int>(prompt_.patches),
+                     static_cast<int>(tokens),
+                     {}};
+  const double step_bytes =
+      decode_bytes(c_.text, tier_plan(o_.engine), model_.backend->kv_type(), tokens + o_.decode_steps / 2.0);
+  std::vector<double> rates;
+  rates.reserve(r_.step_ms.size());
+  for (double ms : r_.step_ms) rates.push_back(1000 / ms);
+  auto& figures = report.figures;
+  figures = {figure("read", "GB/s", scaled(r_.read_rate, 1e-9)),
+             figure("product", "GFLOP/s", scaled(r_.product_rate, 1e-9))};
+  if (own > 0) {
+    figures.push_back(
+        figure("product, own kernel", "GFLOP/s", scaled(r_.own_product_rate, 1e-9), "product", share_of(own, product)));
+  }
+  figures.push_back(figure("load", "ms", {load_ms_}));
+  figures.push_back(figure("picture to patches", "ms", r_.media_ms));
+  figures.push_back(vision_figure("vision", prompt_, times_));
+  figures.push_back(prefill_figure("prefill", prompt_, times_.prefill_ms));
+  figures.push_back(figure("picture to first id", "ms", r_.answer_ms));
+  figures.push_back(figure("decode", "tokens/s", rates, "read", share_of(step_bytes * median(rates), read)));
+  if (!r_.new_length_ms.empty()) figures.push_back(figure("new length, extra", "ms", r_.new_length_ms));
+  if (!r_.new_size_ms.empty()) figures.push_back(figure("new size, extra", "ms", r_.new_size_ms));
+  figures.insert(figures.end(), more_.begin(), more_.end());
+  return report;
+}
+
+BenchReport Bencher::run(const OnStage& on_stage) {
+  const auto tell = [&](const char* stage, int64_t done, int64_t total) {
+    if (on_stage) on_stage(stage, done, total);
+  };
+  for (int round = 0; round <= o_.rounds; ++round) {
+    tell("timing", round, o_.rounds + 1);
+    if (round == 1) model_.backend->mark_timed(true);
+    time_round(round > 0);
+  }
+  model_.backend->mark_timed(false);
+  for (int round = 1; o_.first_use && round <= o_.rounds; ++round) {
+    tell("timing first use", round - 1, o_.rounds);
+    time_first_use(round);
+  }
+  if (o_.caps) {
+    tell("timing smaller pictures", 0, 1);
+    time_caps();
+  }
+  if (o_.engine.prefill_graph) time_recorded_prefill("", prompt_);
+  if (o_.profile) {
+    for (BenchFigure& f : profile(model_, prompt_, o_.rounds, std::min(o_.decode_steps, 8)))
+      more_.push_back(std::move(f));
+  }
+  return report();
+}
 
 }  // namespace
 
@@ -131,113 +382,7 @@ BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {
         fmt::format("a picture of {}x{}, {} decode steps and {} rounds cannot be timed: each must be at least 1",
                     o.width, o.height, o.decode_steps, o.rounds));
   }
-  const Questions questions(o);
-  const auto loading = Clock::now();
-  Model model(o.engine, {});
-  const double load_ms = ms_since(loading);
-  const ModelConfig& c = model.files.config;
-  PromptBuilder prompts(c, model.files.tokenizer, model.files.chat_template, model.files.preprocessor,
-                        {.max_seq = o.engine.max_seq, .max_pixels = o.engine.max_pixels, .threads = o.engine.threads});
-  ImageCache images(0);
-  Session session(
-      {c, *model.backend, *model.tower, *model.decoder, *model.runner, images, model.step_shape.max_rows, [] {}});
-  const Prompt prompt = prompts.build(questions.ask());
-
-  Rounds r;
-  // From the picture and the text to the first id; before that, to the patches.
-  struct AnswerTimes {
-    double media_ms, all_ms;
-  };
-  const auto answer = [&](const Request& request) {
-    const auto start = Clock::now();
-    const Prompt p = prompts.build(request);
-    const double media_ms = ms_since(start);
-    session.reset();
-    images.clear();
-    session.begin(p);
-    session.encode(p);
-    session.extend(p);
-    return AnswerTimes{media_ms, ms_since(start)};
-  };
-  const auto first_more_than_next = [&](const Request& request) {
-    const double first = answer(request).all_ms;
-    return first - answer(request).all_ms;
-  };
-  for (int round = 0; round <= o.rounds; ++round) {
-    if (on_stage) on_stage("timing", round, o.rounds + 1);
-    r.read_rate.push_back(model.backend->measure_read_rate());
-    r.product_rate.push_back(model.backend->measure_product_rate());
-    const AnswerTimes times = answer(questions.ask());
-    r.media_ms.push_back(times.media_ms);
-    r.answer_ms.push_back(times.all_ms);
-    session.reset();
-    images.clear();
-    session.begin(prompt);
-    const auto vision = Clock::now();
-    session.encode(prompt);
-    r.vision_ms.push_back(ms_since(vision));
-    const auto prefill = Clock::now();
-    int32_t id = std::max(0, session.extend(prompt));
-    r.prefill_ms.push_back(ms_since(prefill));
-    session.seat(id);
-    for (int step = 0; step < o.decode_steps; ++step) {
-      const auto start = Clock::now();
-      id = std::max(0, session.decode(id, o.decode_steps - step - 1));
-      if (round > 0) r.step_ms.push_back(ms_since(start));
-    }
-  }
-  // The first round warmed everything up.
-  for (auto* values : {&r.media_ms, &r.vision_ms, &r.prefill_ms, &r.answer_ms, &r.read_rate, &r.product_rate}) {
-    values->erase(values->begin());
-  }
-  for (int round = 1; o.first_use && round <= o.rounds; ++round) {
-    if (on_stage) on_stage("timing first use", round - 1, o.rounds);
-    r.new_length_ms.push_back(first_more_than_next(questions.ask(round * 3)));
-    constexpr int kColumns = 64;
-    if (o.image.empty() && o.width > round * kColumns) {
-      r.new_size_ms.push_back(first_more_than_next(questions.ask(0, round * kColumns)));
-    }
-  }
-
-  const double read = median(r.read_rate), product = median(r.product_rate);
-  const double tokens = static_cast<double>(prompt.ids.size());
-  const auto share = [](double value, double most) { return most > 0 ? value / most : 0; };
-  const auto scaled = [](std::vector<double> values, double by) {
-    for (double& v : values) v *= by;
-    return values;
-  };
-  std::vector<std::string> notes = model.info.notes;
-  for (std::string& note : model.backend->notes()) notes.push_back(std::move(note));
-  BenchReport report{model.info.device,
-                     std::move(notes),
-                     c.model_type,
-                     static_cast<int>(prompt.patches),
-                     static_cast<int>(tokens),
-                     {}};
-  const double vision_ops = vision_operations(c.vision, prompt.media[0].grid);
-  const double step_bytes =
-      decode_bytes(c.text, tier_plan(o.engine), model.backend->kv_type(), tokens + o.decode_steps / 2.0);
-  std::vector<double> rates;
-  rates.reserve(r.step_ms.size());
-  for (double ms : r.step_ms) rates.push_back(1000 / ms);
-  report.figures = {
-      figure("read", "GB/s", scaled(r.read_rate, 1e-9)),
-      figure("product", "GFLOP/s", scaled(r.product_rate, 1e-9)),
-      figure("load", "ms", {load_ms}),
-      figure("picture to patches", "ms", r.media_ms),
-      figure("vision", "ms", r.vision_ms, "product", share(vision_ops / median(r.vision_ms) * 1000, product)),
-      figure("prefill", "ms", r.prefill_ms, "product",
-             share(prefill_operations(c.text, tokens) / median(r.prefill_ms) * 1000, product)),
-      figure("picture to first id", "ms", r.answer_ms),
-      figure("decode", "tokens/s", rates, "read", share(step_bytes * median(rates), read)),
-  };
-  if (!r.new_length_ms.empty()) report.figures.push_back(figure("new length, extra", "ms", r.new_length_ms));
-  if (!r.new_size_ms.empty()) report.figures.push_back(figure("new size, extra", "ms", r.new_size_ms));
-  if (o.profile) {
-    for (BenchFigure& f : profile(model, prompt, o.rounds, std::min(o.decode_steps, 8)))
-      report.figures.push_back(std::move(f));
-  }
-  return report;
+  return Bencher(o).run(on_stage);
 }
 
 }  // namespace vireo

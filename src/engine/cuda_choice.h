@@ -9,16 +9,17 @@
 
 #include "ops/runner.h"
 #include "vireo/tools.h"
+#include "vireo/vireo.h"
 
 namespace vireo::cuda_choice {
 
 bool is_built();
 
-// Device `index`, as the CUDA runtime counts, with Options::kernels. Throws Error.
-std::unique_ptr<Backend> make(int index, int kernels);
+// Device `index`, as the CUDA runtime counts, with what the options say of the GPU. Throws Error.
+std::unique_ptr<Backend> make(int index, const Options& options);
 // The first device that this build has kernels for. Null when there is none, and `reason` says why: empty where CUDA is not
 // built, which is nothing to remark on.
-std::unique_ptr<Backend> make_first(int kernels, std::string& reason);
+std::unique_ptr<Backend> make_first(const Options& options, std::string& reason);
 // What such a backend goes without, in one line; empty: nothing.
 std::string shortfall(Backend& backend);
 // Replays a recorded step; for a backend that one of these made.

@@ -162,7 +162,8 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   step_shape = {.max_rows = prefill_rows(options, *backend),
                 .sequences = 1,
                 .pages = cache_slots(options) / kPageTokens,
-                .vocab = config.text.vocab_size};
+                .vocab = config.text.vocab_size,
+                .recorded_extends = options.prefill_graph ? kRecordedExtends : 0};
   info = plan_of(options, files, *backend, step_shape);
   info.notes = notes;
   check_tiers(tiers, config.text, *backend);
@@ -179,6 +180,40 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
       config, weights.decoder, *backend,
       Decoder::Shape{.max_rows = step_shape.max_rows, .max_wanted = 1, .slots = step_shape.pages * kPageTokens});
   runner = make_runner(options, *backend, forward_of(*decoder), step_shape);
+  rehearse(options);
+}
+
+void Model::rehearse(const Options& options) {
+  const VisionConfig& c = files.config.vision;
+  const int side = static_cast<int>(8 * c.merge_size);
+  const std::vector<uint8_t> pixels(static_cast<size_t>(side * side * c.patch_dim()), 0);
+  backend->rehearse(largest_picture(options, files), [&] {
+    const auto room = [&] {
+      return backend->allocate(side * side / c.merge_unit(), files.config.text.hidden_size, backend->activation_type());
+    };
+    const OwnedTensor merged = room();
+    std::vector<OwnedTensor> taps;
+    VisionOutput output{merged.view, {}};
+    for (size_t i = 0; i < c.deepstack_layers.size(); ++i) {
+      taps.push_back(room());
+      output.deepstack.push_back(taps.back().view);
+    }
+    tower->encode({1, side, side, pixels.data()}, output);
+    backend->wait();
+  });
+  backend->rehearse(step_shape.max_rows, [&] {
+    HostStep step;
+    for (int32_t i = 0; i < std::min<int64_t>(64, step_shape.max_rows); ++i) {
+      step.ids.push_back(0);
+      step.positions.push_back({i, i, i});
+      step.sequences.push_back(0);
+      step.cache_indices.push_back(i);
+    }
+    step.wanted = {0};
+    runner->extend(step);
+    runner->seat({.ids = {0}, .positions = {{0, 0, 0}}, .sequences = {0}, .cache_indices = {0}, .wanted = {0}});
+    runner->rehearse();
+  });
 }
 
 std::unique_ptr<Runner> Model::make_walker() {

@@ -28,11 +28,17 @@ struct ModelFiles {
 
 ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path& hub_cache);
 
+// Kinds of prompts of which --prefill-graph keeps recordings.
+inline constexpr int kRecordedExtends = 8;
+
 struct Model {
   // Both callbacks may be empty.
   Model(const Options& options, const Progress& progress, const OnPlan& on_plan = {});
   // A runner that walks the model op by op whatever the options say, so that a probe sees every step.
   std::unique_ptr<Runner> make_walker();
+
+  // Prepares what the first picture and the first prompt would wait for.
+  void rehearse(const Options& options);
 
   ModelFiles files;
   std::unique_ptr<Backend> backend;

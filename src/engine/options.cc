@@ -112,6 +112,10 @@ void validate(const Options& o) {
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
   if (o.threads < 0 || o.threads > 1024)
     refuse(fmt::format("--threads {} is out of range: use 1 to 1024, or 0 for all", o.threads));
+  if (o.gemm_candidates < 1 || o.gemm_candidates > 100) {
+    refuse(fmt::format("--gemm-candidates {} is out of range: use 1 (the library's first choice) to 100",
+                       o.gemm_candidates));
+  }
   if (o.prefill_chunk < 0) {
     refuse(fmt::format("--prefill-chunk {} is too small: use at least 1, or 0 for what suits the device",
                        o.prefill_chunk));

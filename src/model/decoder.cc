@@ -102,6 +102,7 @@ Tensor Decoder::forward(const Step& step) {
   if (step.visual_rows.rows > 0) ops_.put_rows(step.features, step.visual_rows, x);
   ops_.rope_angles(step.positions, {inv_freq_.view, axis_.view}, rows_of(cos_sin_, step.rows));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
+    const PartScope part(ops_, "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];
     attention(layer, i, step);
     if (layer.router) {
@@ -113,6 +114,7 @@ Tensor Decoder::forward(const Step& step) {
     if (step.visual_rows.rows > 0 && i < step.deepstack.size()) ops_.add_rows(step.deepstack[i], step.visual_rows, x);
   }
   if (step.wanted.rows == 0) return {};
+  const PartScope part(ops_, "head");
   Tensor wanted = rows_of(wanted_, step.wanted.rows);
   const Tensor logits = rows_of(logits_, step.wanted.rows);
   // All rows: they are where they should be.

@@ -65,6 +65,7 @@ void VisionTower::place_positions(const VisionInput& input) {
 }
 
 void VisionTower::embed(const VisionInput& input, const Probe* probe) {
+  const PartScope part(ops_, "patch embed");
   const int64_t rows = input.patches();
   const Tensor x = rows_of(buffers_.x, rows), values = rows_of(buffers_.values, rows);
   backend_.upload(input.pixels, rows_of(buffers_.bytes, rows));
@@ -99,6 +100,7 @@ void VisionTower::run_block(const VisionBlock& w, int64_t rows, Spans spans) {
 }
 
 void VisionTower::merge(const Merger& w, int64_t rows, bool norm_after_concat, Tensor out) {
+  const PartScope part(ops_, "merger");
   const int64_t merged_rows = rows / config_.merge_unit(), merged_cols = config_.hidden_size * config_.merge_unit();
   const Tensor x = rows_of(buffers_.x, rows), merged = rows_of(buffers_.merged, merged_rows);
   const Tensor mlp = rows_of(buffers_.merged_mlp, merged_rows);
@@ -123,7 +125,10 @@ void VisionTower::encode(const VisionInput& input, const VisionOutput& output, c
   const auto taps = config_.deepstack_layers;
   for (size_t i = 0; i < weights_.blocks.size(); ++i) {
     if (check_cancelled) check_cancelled();
-    run_block(weights_.blocks[i], rows, spans);
+    {
+      const PartScope part(ops_, "vision block", static_cast<int64_t>(i));
+      run_block(weights_.blocks[i], rows, spans);
+    }
     if (probe) (*probe)("vision.block." + std::to_string(i), rows_of(buffers_.x, rows));
     const auto tap = std::find(taps.begin(), taps.end(), static_cast<int>(i));
     if (tap == taps.end()) continue;

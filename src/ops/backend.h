@@ -86,12 +86,19 @@ class Backend {
   // A BF16 matrix as it is.
   virtual OwnedTensor place_table(const HostTensor& table) = 0;
 
+  // Runs `work`, and readies products like those of many rows that it makes, of up to `most_rows` rows, where the first of a kind would
+  // take longer than others.
+  virtual void rehearse(int64_t /*most_rows*/, const std::function<void()>& /*work*/) {}
+  // Marks the stretch that a profiler should look at.
+  virtual void mark_timed(bool /*begins*/) {}
   // Returns when all work so far is done; for measuring.
   virtual void wait() {}
   // What this device does when it does nothing else, measured now: bytes read a second, and operations a second of a product
   // of many rows with a [6144, 2048] matrix. The denominators of benchmarks; 0 where it makes no sense.
   virtual double measure_read_rate() { return 0; }
   virtual double measure_product_rate() { return 0; }
+  // The same product without a vendor's library; 0 where none is used.
+  virtual double measure_own_product_rate() { return 0; }
 
   // Looks at the flag between work items and makes what is left of an op do nothing once it is set; the caller then
   // abandons the step. Null: never.

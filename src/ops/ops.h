@@ -17,6 +17,10 @@ class Ops {
   // Before the ops of a step: those of a decode step read weights in their tier, all others in BF16. At first it is not one.
   virtual void begin_step(bool /*decode*/) {}
 
+  // For profilers: what is asked for from here to the end of the part belongs to it. Parts nest.
+  virtual void begin_part(const char* /*name*/, int64_t /*index*/) {}
+  virtual void end_part() {}
+
   // --- primitives ---
   // out[r] = row ids[r] of the table.
   virtual void embed(const Linear& table, const Step& step, Tensor out) = 0;
@@ -77,6 +81,18 @@ class Ops {
   // does. What qkv holds afterwards is not defined.
   virtual void norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
                                 const AttentionShape& shape, Tensor out);
+};
+
+// A part of the model, such as a layer, while it lives.
+class PartScope {
+ public:
+  PartScope(Ops& ops, const char* name, int64_t index = -1) : ops_(ops) { ops_.begin_part(name, index); }
+  ~PartScope() { ops_.end_part(); }
+  PartScope(const PartScope&) = delete;
+  PartScope& operator=(const PartScope&) = delete;
+
+ private:
+  Ops& ops_;
 };
 
 }  // namespace vireo

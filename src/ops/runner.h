@@ -23,6 +23,8 @@ class Runner {
   virtual void extend(const HostStep& rows) = 0;
   // Defines the rows of the decode steps that follow, one per sequence; every row is wanted.
   virtual void seat(const HostStep& rows) = 0;
+  // Readies the decode step of the seated rows, where the first one would take longer than others.
+  virtual void rehearse() {}
   // One step for the seated rows; the chosen ids are the next step's input.
   virtual void decode() = 0;
   // How the ids of a sequence are chosen from its next extend on; by its largest logit until this is called. False: not here, sampled()
@@ -54,6 +56,7 @@ struct RunnerShape {
   int64_t sequences = 1;
   int64_t pages = 0;
   int64_t vocab = 0;
+  int recorded_extends = 0;  // kinds of extend to keep recordings of, where steps can be recorded
 };
 
 std::unique_ptr<Runner> make_eager_runner(Backend& backend, Forward forward, const RunnerShape& shape);

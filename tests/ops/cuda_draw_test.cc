@@ -76,18 +76,26 @@ class Expected {
     double sum = 0;
     for (const int32_t i : order)
       up_to.push_back(sum += std::exp((double{at(logits, i)} - at(logits, order[0])) / s.temperature));
-    size_t kept = 1;
+    // Where a sum comes close to top-p, or a weight to min-p, one more or less may be kept.
+    const auto kept_with = [&](double off) {
+      size_t kept = 1;
+      while (kept < order.size() && up_to[kept - 1] < s.top_p * sum * (1 + off) &&
+             up_to[kept] - up_to[kept - 1] >= s.min_p * (1 - off)) {
+        ++kept;
+      }
+      return kept;
+    };
     constexpr double kOff = 1e-5;
-    while (kept < order.size() && up_to[kept - 1] < s.top_p * sum * (1 - kOff) &&
-           up_to[kept] - up_to[kept - 1] >= s.min_p * (1 - kOff)) {
-      ++kept;
-    }
-    const double u = static_cast<double>(chance(s.seed, index)) * 0x1.0p-53 * up_to[kept - 1], off = kOff * sum;
+    const size_t fewest = kept_with(-kOff), most = kept_with(kOff);
+    const double share = static_cast<double>(chance(s.seed, index)) * 0x1.0p-53, off = kOff * sum;
     const size_t place = static_cast<size_t>(std::ranges::find(order, id) - order.begin());
-    if (place >= kept) return testing::AssertionFailure() << "id " << id << " is not among the " << kept << " kept";
+    if (place >= most) return testing::AssertionFailure() << "id " << id << " is not among the " << most << " kept";
     const double begin = place == 0 ? 0 : up_to[place - 1];
-    if (begin - off <= u && u <= up_to[place] + off) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << "id " << id << " has " << begin << " to " << up_to[place] << ", not " << u;
+    if (begin - off <= share * up_to[most - 1] && share * up_to[fewest - 1] <= up_to[place] + off) {
+      return testing::AssertionSuccess();
+    }
+    return testing::AssertionFailure() << "id " << id << " has " << begin << " to " << up_to[place] << ", not "
+                                       << share * up_to[most - 1];
   }
 
  private:

@@ -165,6 +165,27 @@ TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
   }
 }
 
+// Prompts whose sizes come back are replayed; of more kinds than are kept the oldest are recorded anew.
+TEST_P(CudaGraph, SameBitsOfARecordedPrefill) {
+  constexpr int kKept = 3;
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  Rig eager(set, make_backend(), kMaxRows),
+      graph(set, make_backend(), kMaxRows, [](Backend& b, Forward f, RunnerShape s) {
+        s.recorded_extends = kKept;
+        return make_graph_runner(b, std::move(f), s);
+      });
+  const Rig::Prompt eager_prompt = eager.prepare(golden, nullptr), graph_prompt = graph.prepare(golden, nullptr);
+  const int64_t n = static_cast<int64_t>(eager_prompt.ids.size());
+  for (const int64_t chunk : {n, int64_t{5}, n, int64_t{9}, int64_t{5}, n, n}) {
+    eager.extend_in_chunks(eager_prompt, chunk);
+    graph.extend_in_chunks(graph_prompt, chunk);
+    EXPECT_EQ(graph.read(graph.runner().logits()), eager.read(eager.runner().logits())) << "chunks of " << chunk;
+    EXPECT_TRUE(std::ranges::equal(graph.runner().sampled(), eager.runner().sampled())) << "chunks of " << chunk;
+    EXPECT_LE(graph.runner().recordings().captured, kKept);
+  }
+}
+
 // --- chunks ---
 
 class CudaChunks : public testing_cuda::OnDevice<testing::TestWithParam<Case>> {};
