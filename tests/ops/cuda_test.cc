@@ -23,9 +23,12 @@ bool parse(int argc, char** argv) {
       options().kernels = 87;
     } else if (argument == "--many-launches") {
       options().one_launch = false;
+    } else if (argument == "--own-products") {
+      options().vendor_libraries = false;
     } else {
-      std::fprintf(stderr, "unknown argument '%s'; known are --kernels=87, --many-launches and those of gtest\n",
-                   argv[i]);
+      std::fprintf(
+          stderr, "unknown argument '%s'; known are --kernels=87, --many-launches, --own-products and those of gtest\n",
+          argv[i]);
       return false;
     }
   }

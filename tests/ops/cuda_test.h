@@ -1,5 +1,6 @@
 // What tests on a CUDA device share. Their program has a main of its own: --kernels=87 runs the compute_87 code, translated for
-// the device by its driver; --many-launches has recorded steps of one row be launches of their own for each op.
+// the device by its driver; --many-launches has recorded steps of one row be launches of their own for each op;
+// --own-products leaves the vendor's library out.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

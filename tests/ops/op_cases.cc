@@ -62,6 +62,67 @@ void add_linears(Cases& cases) {
   for (int64_t rows : {1, 3, 8, 33}) add_linear(cases, rows, {65}, 214, true, true);
 }
 
+const char* name_of(Gelu kind) {
+  return kind == Gelu::kTanh ? "tanh" : "erf";
+}
+
+// Products of rows that a GPU reads by whole 16 bytes. Results lie so that several can be written together (where
+// out + gap is a multiple of 4) or not.
+struct ManyRows {
+  int64_t rows, out, in, gap;
+  std::string name() const { return fmt::format("{}x{}x{}_gap_{}", rows, out, in, gap); }
+};
+
+void add_sums_of_many_rows(Cases& cases, const ManyRows& s) {
+  add(cases, {.op = "linear_add", .shape = s.name(), .tolerance = 3e-6, .residual = true}, [=](Bench& b, Body) {
+    const auto w = b.linear({s.out}, s.in, true);
+    const Tensor y = b.residuals(s.rows, s.out, 1, s.out + s.gap);
+    b.ops().linear_add(*w, b.activations(s.rows, s.in, 1, s.in + 8), b.poisoned(s.rows, s.out), y);
+    b.take(y);
+  });
+  const int64_t half = s.out / 2;
+  add(cases, {.op = "norm_gate_up", .shape = s.name(), .tolerance = 3e-6}, [=](Bench& b, Body) {
+    const auto w = b.linear({half, half}, s.in, false, {0, "gate_up"});
+    const Tensor x = b.residuals(s.rows, s.in, 3), h = b.poisoned(s.rows, s.in);
+    const Tensor y = b.poisoned(s.rows, half, half + s.gap), scratch = b.poisoned(s.rows, 2 * half);
+    b.ops().norm_gate_up(b.norm(s.in, false), *w, x, h, scratch, y);
+    b.take(y);
+  });
+}
+
+void add_products_of_many_rows(Cases& cases, const ManyRows& s) {
+  add_sums_of_many_rows(cases, s);
+  for (const bool residual : {false, true}) {
+    const std::string shape = s.name() + (residual ? "_to_residuals" : "");
+    add(cases, {.op = "linear", .shape = shape, .tolerance = 3e-6, .residual = residual}, [=](Bench& b, Body) {
+      const auto w = b.linear({s.out}, s.in, residual);
+      const Tensor y = output(b, residual, s.rows, s.out, s.out + s.gap);
+      b.ops().linear(*w, b.activations(s.rows, s.in, 1, s.in + 8), y);
+      b.take(y);
+    });
+  }
+  for (const Gelu kind : {Gelu::kTanh, Gelu::kErf}) {
+    const std::string shape = fmt::format("{}_{}", name_of(kind), s.name());
+    add(cases, {.op = "linear_gelu", .shape = shape, .tolerance = 3e-6}, [=](Bench& b, Body) {
+      const auto w = b.linear({s.out}, s.in, true);
+      const Tensor y = b.poisoned(s.rows, s.out, s.out + s.gap);
+      b.ops().linear_gelu(*w, b.activations(s.rows, s.in), kind, y);
+      b.take(y);
+    });
+  }
+}
+
+void add_products_of_many_rows(Cases& cases) {
+  for (const int64_t gap : {4, 3}) {
+    add_products_of_many_rows(cases, {9, 40, 24, gap});
+    add_products_of_many_rows(cases, {129, 262, 456, gap + 2});
+  }
+  // So many that an H200 takes larger tiles: 128 x 128, the same twice a multiprocessor, 128 x 256.
+  add_products_of_many_rows(cases, {520, 2180, 24, 4});
+  add_sums_of_many_rows(cases, {1000, 6148, 8, 4});
+  add_sums_of_many_rows(cases, {1610, 4100, 8, 4});
+}
+
 void add_norms(Cases& cases) {
   for (int64_t rows : {1, 5, 33}) {
     for (int64_t cols : {72, 128, 160, 1024}) {
@@ -173,7 +234,7 @@ void add_attention(Cases& cases) {
     add_attend_cache(cases, s, "long_chunk", long_chunk, true);
     add_attend_cache(cases, s, "batch_of_70", batch_of_70, false);
   }
-  for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 16}}) {
+  for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 72}, {3, 3, 16}}) {
     for (const std::vector<int32_t>& bounds :
          {std::vector<int32_t>{0, 1}, {0, 100}, {0, 24, 48, 72}, {0, 5, 134}, {0, 300}, {0, 64, 900}}) {
       std::string shape = fmt::format("{}x{}", s.heads, s.head_dim);
@@ -189,10 +250,6 @@ void add_attention(Cases& cases) {
       });
     }
   }
-}
-
-const char* name_of(Gelu kind) {
-  return kind == Gelu::kTanh ? "tanh" : "erf";
 }
 
 void add_elementwise(Cases& cases) {
@@ -477,6 +534,7 @@ const std::vector<OpCase>& op_cases() {
   static const Cases cases = [] {
     Cases c;
     add_linears(c);
+    add_products_of_many_rows(c);
     add_norms(c);
     add_rope(c);
     add_attention(c);
