@@ -1,7 +1,7 @@
 // Attention of many rows on Hopper's warpgroup products (compute capability 9.0a), with a running softmax (FlashAttention-3, Shah et al.
 // 2024): each warpgroup of a block takes 64 query rows of one head and walks the keys 128 at a time; one thread of the last group brings
 // keys and values. While a tile's values are multiplied, the scores of the next are, and are softened. One kernel for spans of the vision
-// tower, where keys and values lie beside the queries (head_dim 64), and for the paged cache, where each row sees a length of its own
+// tower, where keys and values lie beside the queries (head_dim 64 and 72), and for the paged cache, where each row sees a length of its own
 // (head_dim 128).
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
@@ -30,15 +30,17 @@ struct WideArguments {
 };
 
 // How a block is made for one head_dim. In shared memory lie queries of each team, then stages of keys, then of values; all as boxes of 64
-// columns, whose rows are together.
+// columns, whose rows are together. Boxes that reach behind a head have zeros there.
 template <int kDim>
 struct Wide {
-  static constexpr int kTeams = kDim == 64 ? 3 : 2, kStages = kDim == 64 ? 3 : 2;
+  static constexpr int kTeams = kDim <= 72 ? 3 : 2, kStages = kDim == 64 ? 3 : 2;
   static constexpr int kRows = kTeams * kTeamRows, kThreads = (kTeams + 1) * 128;
-  static constexpr int kRegisters = kDim == 64 ? 160 : 240, kCopyRegisters = kDim == 64 ? 32 : 24;
-  static constexpr int kColumns = kDim / kBoxCols;  // boxes beside each other
-  static constexpr int kTileBytes = kKeys * kDim * 2, kQueryBytes = kTeamRows * kDim * 2;
-  static constexpr int kColumnBytes = kKeys * kBoxCols * 2;  // of keys
+  static constexpr int kRegisters = kTeams == 3 ? 160 : 240, kCopyRegisters = kTeams == 3 ? 32 : 24;
+  static constexpr int kColumns = (kDim + kBoxCols - 1) / kBoxCols;  // boxes beside each other
+  static constexpr int kColumnBytes = kKeys * kBoxCols * 2;          // of keys
+  static constexpr int kTileBytes = kColumns * kColumnBytes, kQueryBytes = kColumns * kBoxBytes;
+  // Columns of values in one product.
+  static constexpr int kSumColumns = kDim == 72 ? 72 : 64, kSumCount = kDim / kSumColumns;
   static constexpr int kSharedBytes = 1024 + kTeams * kQueryBytes + 2 * kStages * kTileBytes;
 };
 
@@ -114,19 +116,22 @@ __device__ __forceinline__ void pack_weights(uint32_t (&p)[8][4], const float (&
 template <int kDim>
 __device__ __forceinline__ void score(float (&s)[64], uint32_t queries, uint32_t keys) {
 #pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) {
+  for (int k = 0; k < (kDim + 15) / 16; ++k) {
     const uint32_t column = k / 4, inside = k % 4 * 32;
     multiply_128(s, operand_at(queries + column * kBoxBytes + inside),
                  operand_at(keys + column * Wide<kDim>::kColumnBytes + inside), k > 0);
   }
 }
 template <int kDim>
-__device__ __forceinline__ void add_values(float (&sums)[kDim / 64][32], const uint32_t (&p)[8][4], uint32_t values) {
+using ValueSums = float[Wide<kDim>::kSumCount][Wide<kDim>::kSumColumns / 2];
+template <int kDim>
+__device__ __forceinline__ void add_values(ValueSums<kDim>& sums, const uint32_t (&p)[8][4], uint32_t values) {
+  using W = Wide<kDim>;
 #pragma unroll
-  for (int column = 0; column < kDim / 64; ++column) {
+  for (int column = 0; column < W::kSumCount; ++column) {
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k) {
-      multiply_64(sums[column], p[k], operand_at(values + column * Wide<kDim>::kColumnBytes + k * 16 * 128));
+      multiply_values(sums[column], p[k], values_at<W::kColumnBytes>(values + column * W::kColumnBytes + k * 16 * 128));
     }
   }
 }
@@ -137,7 +142,7 @@ template <int kDim>
 __device__ __forceinline__ void clear_values(uint32_t values, int keys) {
   for (int i = keys * 8 + threadIdx.x % 128; i < kKeys * 8; i += 128) {
 #pragma unroll
-    for (int c = 0; c < kDim / 64; ++c) {
+    for (int c = 0; c < Wide<kDim>::kColumns; ++c) {
       asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(values + c * Wide<kDim>::kColumnBytes + i * 16),
                    "r"(0)
                    : "memory");
@@ -155,7 +160,7 @@ __device__ __forceinline__ void bring_tiles(const WideArguments& a, const WideBl
   expect_bytes(barrier_at(&b.queries, 0), W::kTeams * W::kQueryBytes);
   for (int t = 0; t < W::kTeams; ++t) {
     for (int c = 0; c < W::kColumns; ++c) {
-      copy_box(shared + t * W::kQueryBytes + c * kBoxBytes, &a.q, head * kDim + c * kBoxCols, row0 + t * kTeamRows,
+      copy_box(shared + t * W::kQueryBytes + c * kBoxBytes, &a.q, c * kBoxCols, head, row0 + t * kTeamRows,
                barrier_at(&b.queries, 0));
     }
   }
@@ -168,13 +173,12 @@ __device__ __forceinline__ void bring_tiles(const WideArguments& a, const WideBl
 #pragma unroll 1
     for (int tile = 0; tile < segment.tiles; ++tile, ++at) {
       const int stage = at % W::kStages, round = at / W::kStages;
-      int column = kv_head * kDim, row[kBoxesOfKeys];
+      int row[kBoxesOfKeys];
 #pragma unroll
       for (int i = 0; i < kBoxesOfKeys; ++i) {
         const int box = tile * kBoxesOfKeys + i;
         row[i] = box * kBoxRows;
         if (!kPaged) continue;
-        column = 0;
         row[i] = (load_index(pages + min(box, a.pages - 1)) * a.kv_heads + kv_head) * kBoxRows;
       }
       const auto bring = [&](const CUtensorMap& map, uint32_t to, const Barrier* full, const Barrier* empty) {
@@ -184,8 +188,8 @@ __device__ __forceinline__ void bring_tiles(const WideArguments& a, const WideBl
         for (int c = 0; c < W::kColumns; ++c) {
 #pragma unroll
           for (int i = 0; i < kBoxesOfKeys; ++i) {
-            copy_box(to + stage * W::kTileBytes + c * W::kColumnBytes + i * kBoxBytes, &map, column + c * kBoxCols,
-                     row[i], barrier_at(full, stage));
+            copy_box(to + stage * W::kTileBytes + c * W::kColumnBytes + i * kBoxBytes, &map, c * kBoxCols,
+                     kPaged ? 0 : kv_head, row[i], barrier_at(full, stage));
           }
         }
       };
@@ -207,7 +211,8 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
   const auto release = [&](const Barrier* empty, int at) {
     if (lane == 0) arrive(barrier_at(empty, at % W::kStages));
   };
-  float s[64], sums[W::kColumns][32] = {};
+  float s[64];
+  ValueSums<kDim> sums = {};
   uint32_t p[8][4];
   Softmax softmax;
   wait_for(barrier_at(&b.queries, 0), 0);
@@ -218,7 +223,7 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int r = mine + i * 8;
-      length[i] = r < segment.begin || r >= segment.end ? 0 : kPaged ? b.lengths[r] : a.rows;
+      length[i] = !kPaged ? a.rows : r < segment.begin || r >= segment.end ? 0 : b.lengths[r];
     }
   };
   const auto soften = [&] {
@@ -265,12 +270,12 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
     soften();
     wait_for_products<0>();
 #pragma unroll
-    for (int c = 0; c < W::kColumns; ++c) settle(sums[c]);
+    for (int c = 0; c < W::kSumCount; ++c) settle(sums[c]);
     release(b.empty_values, at - 1);
 #pragma unroll
-    for (int c = 0; c < W::kColumns; ++c) {
+    for (int c = 0; c < W::kSumCount; ++c) {
 #pragma unroll
-      for (int i = 0; i < 32; ++i) sums[c][i] *= softmax.keep[i / 2 % 2];
+      for (int i = 0; i < W::kSumColumns / 2; ++i) sums[c][i] *= softmax.keep[i / 2 % 2];
     }
     pack_weights(p, s);
   }
@@ -280,7 +285,7 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
   commit_products();
   wait_for_products<0>();
 #pragma unroll
-  for (int c = 0; c < W::kColumns; ++c) settle(sums[c]);
+  for (int c = 0; c < W::kSumCount; ++c) settle(sums[c]);
 
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -293,7 +298,7 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
     bf16* to = a.out + r * a.out_stride + blockIdx.y * kDim + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kDim / 8; ++j) {
-      const float* v = sums[j / 8] + j % 8 * 4 + half * 2;
+      const float* v = sums[j * 8 / W::kSumColumns] + j * 8 % W::kSumColumns / 2 + half * 2;
       *reinterpret_cast<uint32_t*>(to + j * 8) = pack_bf16(v[0] * scale, v[1] * scale);
     }
   }
@@ -379,7 +384,8 @@ void run(const Queue& queue, const WideArguments& a) {
 
 WideArguments arguments(Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out) {
   CHECK(q.dtype == DType::kBF16 && out.dtype == DType::kBF16 && out.stride % 2 == 0);
-  WideArguments a = {tensor_map(q, kBoxRows), tensor_map(k, kBoxRows), tensor_map(v, kBoxRows)};
+  WideArguments a = {tensor_map(q, shape.head_dim, kBoxRows), tensor_map(k, shape.head_dim, kBoxRows),
+                     tensor_map(v, shape.head_dim, kBoxRows)};
   a.rows = static_cast<int>(q.rows);
   a.heads = shape.heads;
   a.kv_heads = shape.kv_heads;
@@ -419,24 +425,28 @@ PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
   return encoder;
 }
 
-CUtensorMap tensor_map(Tensor t, int box_rows) {
+CUtensorMap tensor_map(Tensor t, int head_dim, int box_rows) {
   CUtensorMap map;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(t.cols), static_cast<cuuint64_t>(t.rows)};
-  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(t.stride) * 2};
-  const cuuint32_t box[2] = {kBoxCols, static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
-  CHECK(tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, t.data, sizes, strides, box, steps,
+  const auto size = [](int64_t n) { return static_cast<cuuint64_t>(n); };
+  const cuuint64_t sizes[3] = {size(head_dim), size(t.cols / head_dim), size(t.rows)};
+  const cuuint64_t strides[2] = {size(head_dim) * 2, size(t.stride) * 2};
+  const cuuint32_t box[3] = {kBoxCols, 1, static_cast<cuuint32_t>(box_rows)}, steps[3] = {1, 1, 1};
+  CHECK(tensor_map_encoder()(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, t.data, sizes, strides, box, steps,
                              CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                              CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS);
   return map;
 }
 
 bool attends_wide(const Queue& queue, const AttentionShape& shape, Tensor q, Tensor k, Tensor v) {
-  return shape.head_dim == 64 && shape.heads == shape.kv_heads && q.rows >= kTeamRows && fits(queue, {q, k, v});
+  return (shape.head_dim == 64 || shape.head_dim == 72) && shape.heads == shape.kv_heads && q.rows >= kTeamRows &&
+         fits(queue, {q, k, v});
 }
 
 void attend_wide(const Queue& queue, Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out) {
   CHECK(k.rows == q.rows && v.rows == q.rows);
-  run<64, false>(queue, arguments(q, k, v, shape, out));
+  const WideArguments a = arguments(q, k, v, shape, out);
+  if (shape.head_dim == 64) return run<64, false>(queue, a);
+  run<72, false>(queue, a);
 }
 
 // Fewer rows leave a team of the block without work.

@@ -83,12 +83,14 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
 #endif
 }
 
-// A box of a tensor map at (column, row) to shared memory, a multiple of 1024 where the map swizzles.
-__device__ __forceinline__ void copy_box(uint32_t to, const void* map, int column, int row, BarrierAddress arrived) {
+// A box of a tensor map at (column, head, row) to shared memory, a multiple of 1024 where the map swizzles.
+__device__ __forceinline__ void copy_box(uint32_t to, const void* map, int column, int head, int row,
+                                         BarrierAddress arrived) {
 #if __CUDA_ARCH__ >= 900
   asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(to),
-      "l"(map), "r"(column), "r"(row), "r"(arrived)
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(to),
+      "l"(map), "r"(column), "r"(head), "r"(row), "r"(arrived)
       : "memory");
 #endif
 }

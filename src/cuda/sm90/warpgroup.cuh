@@ -17,6 +17,12 @@ namespace vireo::cuda {
 __device__ __forceinline__ uint64_t operand_at(uint32_t shared) {
   return uint64_t{(shared & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
 }
+// The same where outputs lie in a row and may be more than 64: the next 64 lie kColumnBytes behind.
+template <int kColumnBytes>
+__device__ __forceinline__ uint64_t values_at(uint32_t shared) {
+  return uint64_t{(shared & 0x3ffff) >> 4} | uint64_t{kColumnBytes >> 4} << 16 | uint64_t{1024 >> 4} << 32 |
+         uint64_t{1} << 62;
+}
 
 __device__ __forceinline__ void begin_products() {
 #ifdef VIREO_HAS_WARPGROUPS
@@ -57,8 +63,8 @@ __device__ __forceinline__ void multiply_128(float (&d)[64], uint64_t x, uint64_
       : "l"(x), "l"(w), "r"(static_cast<int>(adds)));
 #endif
 }
-// d += x w: 64 rows by 64, x in registers, w with its 64 outputs in a row.
-__device__ __forceinline__ void multiply_64(float (&d)[32], const uint32_t (&x)[4], uint64_t w) {
+// d += x w: 64 rows by 64 or 72, x in registers, w with its outputs in a row.
+__device__ __forceinline__ void multiply_values(float (&d)[32], const uint32_t (&x)[4], uint64_t w) {
 #ifdef VIREO_HAS_WARPGROUPS
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
@@ -66,6 +72,18 @@ __device__ __forceinline__ void multiply_64(float (&d)[32], const uint32_t (&x)[
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
+      : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(w));
+#endif
+}
+__device__ __forceinline__ void multiply_values(float (&d)[36], const uint32_t (&x)[4], uint64_t w) {
+#ifdef VIREO_HAS_WARPGROUPS
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35"
+      "}, {%36, %37, %38, %39}, %40, 1, 1, 1, 1;"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]), "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]), "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]), "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]), "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]), "+f"(d[35])
       : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "l"(w));
 #endif
 }
