@@ -1,6 +1,7 @@
-// Attention of many rows on the tensor cores, with a running softmax (FlashAttention, Dao et al. 2022): a block takes 64 query rows of one
-// head, each of its four warps 16, and walks the keys 64 at a time. One kernel for spans of the vision tower, where keys and
-// values lie beside the queries, and for the paged cache, where each row sees a length of its own.
+// Attention of many rows on the tensor cores, with a running softmax (FlashAttention, Dao et al. 2022): a block takes 64 or 128 query
+// rows of one head, each of its four warps one or two times 16, and walks the keys 64 at a time. One kernel for spans of the vision
+// tower, where keys and values lie beside the queries, and for the paged cache, where each row sees a length of its own. The
+// more rows a warp has, the less often keys and values are read from shared memory; a row's bits do not depend on it.
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 #include "cuda/kernels.h"
@@ -9,7 +10,7 @@
 namespace vireo::cuda {
 namespace {
 
-constexpr int kTileRows = 64, kTileKeys = 64, kThreads = 128;
+constexpr int kTileKeys = 64, kThreads = 128;
 static_assert(kTileKeys == kPageTokens);
 
 struct TileArguments {
@@ -44,7 +45,7 @@ __device__ __forceinline__ void fetch_tile(uint32_t to, const bf16* from, int64_
   }
 }
 
-// Running softmax of the two rows that a lane has a part in: lane / 4 and lane / 4 + 8 of its warp's 16.
+// Running softmax of the two rows of 16 that a lane has a part in: lane / 4 and lane / 4 + 8.
 template <int kDim>
 struct State {
   float sums[kDim / 8][4] = {};
@@ -52,23 +53,17 @@ struct State {
   float total[2] = {};
 };
 
-// 64 keys more. Row i of the lane sees those below limit[i].
-template <int kDim>
-__device__ __forceinline__ void attend_tile(State<kDim>& s, const uint32_t (&q)[kDim / 16][4], uint32_t keys,
-                                            uint32_t values, const int (&limit)[2], float scale) {
+__device__ __forceinline__ float exp2_fast(float v) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(v));
+  return result;
+}
+
+// Products become weights. Row i of the lane sees keys below limit[i]; without kMasked all.
+template <bool kMasked, int kDim>
+__device__ __forceinline__ void weigh(State<kDim>& s, float (&scores)[kTileKeys / 8][4], const int (&limit)[2],
+                                      float scale) {
   const int lane = threadIdx.x % 32;
-  constexpr int kRowBytes = Tile<kDim>::kRow * 2;
-  float scores[kTileKeys / 8][4] = {};
-#pragma unroll
-  for (int d = 0; d < kDim / 16; ++d) {
-#pragma unroll
-    for (int j = 0; j < kTileKeys / 16; ++j) {
-      uint32_t k[4];
-      load_matrices(k, keys + (j * 16 + lane % 16) * kRowBytes + d * 32 + lane / 16 * 16);
-      multiply_add(scores[2 * j], q[d], k[0], k[2]);
-      multiply_add(scores[2 * j + 1], q[d], k[1], k[3]);
-    }
-  }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float most = s.largest[half];
@@ -77,49 +72,91 @@ __device__ __forceinline__ void attend_tile(State<kDim>& s, const uint32_t (&q)[
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = scores[j][2 * half + i];
-        v = j * 8 + lane % 4 * 2 + i < limit[half] ? v * scale : -INFINITY;
+        if (kMasked && j * 8 + lane % 4 * 2 + i >= limit[half]) v = -INFINITY;
         most = fmaxf(most, v);
       }
     }
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 1));
     most = fmaxf(most, __shfl_xor_sync(kAllLanes, most, 2));
     // A row that sees nothing yet keeps weights of zero.
-    const float base = most == -INFINITY ? 0.0f : most;
-    const float keep = exp2f(s.largest[half] - base);
+    const float base = most == -INFINITY ? 0.0f : most * scale;
+    const float keep = exp2_fast(fmaf(s.largest[half], scale, -base));
     s.largest[half] = most;
-    s.total[half] *= keep;
+    float sum = 0;
 #pragma unroll
     for (int j = 0; j < kTileKeys / 8; ++j) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         float& v = scores[j][2 * half + i];
-        v = exp2f(v - base);
-        s.total[half] += v;
+        v = exp2_fast(fmaf(v, scale, -base));
+        sum += v;
       }
     }
+    s.total[half] = fmaf(s.total[half], keep, sum);
 #pragma unroll
     for (int d = 0; d < kDim / 8; ++d) {
       s.sums[d][2 * half] *= keep;
       s.sums[d][2 * half + 1] *= keep;
     }
   }
+}
+
+// 64 keys more, for kM times 16 rows.
+template <int kM, int kDim>
+__device__ __forceinline__ void attend_tile(State<kDim> (&s)[kM], const uint32_t (&q)[kM][kDim / 16][4], uint32_t keys,
+                                            uint32_t values, const int (&limit)[kM][2], float scale) {
+  const int lane = threadIdx.x % 32;
+  constexpr int kRowBytes = Tile<kDim>::kRow * 2;
+  // Matrices: both halves of k of keys 0 to 7, then of 8 to 15. What one product takes must lie in registers beside each other.
+  const uint32_t my_keys = keys + (lane / 16 * 8 + lane % 8) * kRowBytes + lane / 8 % 2 * 16;
+  float scores[kM][kTileKeys / 8][4] = {};
+#pragma unroll
+  for (int d = 0; d < kDim / 16; ++d) {
+#pragma unroll
+    for (int j = 0; j < kTileKeys / 16; ++j) {
+      uint32_t k[4];
+      load_matrices(k, my_keys + j * 16 * kRowBytes + d * 32);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply_add(scores[m][2 * j], q[m][d], k[0], k[1]);
+        multiply_add(scores[m][2 * j + 1], q[m][d], k[2], k[3]);
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+    if (__any_sync(kAllLanes, min(limit[m][0], limit[m][1]) < kTileKeys)) {
+      weigh<true>(s[m], scores[m], limit[m], scale);
+    } else {
+      weigh<false>(s[m], scores[m], limit[m], scale);
+    }
+  }
 #pragma unroll
   for (int j = 0; j < kTileKeys / 16; ++j) {
-    const uint32_t p[4] = {pack_bf16(scores[2 * j][0], scores[2 * j][1]), pack_bf16(scores[2 * j][2], scores[2 * j][3]),
-                           pack_bf16(scores[2 * j + 1][0], scores[2 * j + 1][1]),
-                           pack_bf16(scores[2 * j + 1][2], scores[2 * j + 1][3])};
+    uint32_t p[kM][4];
+#pragma unroll
+    for (int m = 0; m < kM; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        p[m][i] = pack_bf16(scores[m][2 * j + i / 2][i % 2 * 2], scores[m][2 * j + i / 2][i % 2 * 2 + 1]);
+      }
+    }
 #pragma unroll
     for (int d = 0; d < kDim / 16; ++d) {
       uint32_t v[4];
       load_matrices_turned(v, values + (j * 16 + lane % 16) * kRowBytes + d * 32 + lane / 16 * 16);
-      multiply_add(s.sums[2 * d], p, v[0], v[1]);
-      multiply_add(s.sums[2 * d + 1], p, v[2], v[3]);
+#pragma unroll
+      for (int m = 0; m < kM; ++m) {
+        multiply_add(s[m].sums[2 * d], p[m], v[0], v[1]);
+        multiply_add(s[m].sums[2 * d + 1], p[m], v[2], v[3]);
+      }
     }
   }
 }
 
-template <int kDim, bool kPaged>
-__global__ void __launch_bounds__(kThreads) attend_tiles_kernel(TileArguments a) {
+template <int kDim, int kM, bool kPaged>
+__global__ void __launch_bounds__(kThreads, 2) attend_tiles_kernel(TileArguments a) {
+  constexpr int kTileRows = kM * 64;
   extern __shared__ uint4 shared[];
   __shared__ int sequences[kTileRows], lengths[kTileRows];
   const uint32_t base = shared_address(shared);
@@ -127,31 +164,34 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(TileArguments a)
   // The last rows of a chunk see the most keys: they go first.
   const int row0 = (gridDim.x - 1 - blockIdx.x) * kTileRows, head = blockIdx.y;
   const int kv_head = head / (a.heads / a.kv_heads);
-  const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * 16 + lane / 4;  // my first row of the tile
+  const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * kM * 16 + lane / 4;  // my first row of the tile
   const int rows = min(kTileRows, a.rows - row0);
 
   let_next_start();
   wait_for_previous();
   if (kPaged) {
-    if (threadIdx.x < kTileRows) {
-      const int r = row0 + min(static_cast<int>(threadIdx.x), rows - 1);
-      sequences[threadIdx.x] = a.sequences[r];
-      lengths[threadIdx.x] = a.lengths[r];
+    for (int i = threadIdx.x; i < kTileRows; i += kThreads) {
+      const int r = row0 + min(i, rows - 1);
+      sequences[i] = a.sequences[r];
+      lengths[i] = a.lengths[r];
     }
     __syncthreads();
   }
-  uint32_t q[kDim / 16][4];
+  uint32_t q[kM][kDim / 16][4];
 #pragma unroll
-  for (int d = 0; d < kDim / 16; ++d) {
+  for (int m = 0; m < kM; ++m) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int r = mine + i % 2 * 8, c = d * 16 + i / 2 * 8 + lane % 4 * 2;
-      const bf16* from = a.q + static_cast<int64_t>(row0 + r) * a.q_stride + int64_t{head} * a.head_dim + c;
-      q[d][i] = r < rows && c < a.head_dim ? *reinterpret_cast<const uint32_t*>(from) : 0;
+    for (int d = 0; d < kDim / 16; ++d) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int r = mine + m * 16 + i % 2 * 8, c = d * 16 + i / 2 * 8 + lane % 4 * 2;
+        const bf16* from = a.q + static_cast<int64_t>(row0 + r) * a.q_stride + int64_t{head} * a.head_dim + c;
+        q[m][d][i] = r < rows && c < a.head_dim ? *reinterpret_cast<const uint32_t*>(from) : 0;
+      }
     }
   }
 
-  State<kDim> state;
+  State<kDim> state[kM];
   // Rows of one sequence at a time; in a span all rows are of one.
   for (int begin = 0; begin < rows;) {
     int end = rows, keys = a.rows;
@@ -180,42 +220,52 @@ __global__ void __launch_bounds__(kThreads) attend_tiles_kernel(TileArguments a)
       commit_copies();
       wait_for_copies<1>();
       __syncthreads();
-      int limit[2];
+      int limit[kM][2];
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
+      for (int i = 0; i < 2 * kM; ++i) {
         const int r = mine + 8 * i;
-        limit[i] = r < begin || r >= end ? 0 : (kPaged ? lengths[r] : keys) - tile * kTileKeys;
+        limit[i / 2][i % 2] = r < begin || r >= end ? 0 : (kPaged ? lengths[r] : keys) - tile * kTileKeys;
       }
-      attend_tile<kDim>(state, q, keys_at(tile % 2), keys_at(tile % 2) + Tile<kDim>::kBytes, limit, a.scale);
+      attend_tile<kM>(state, q, keys_at(tile % 2), keys_at(tile % 2) + Tile<kDim>::kBytes, limit, a.scale);
       __syncthreads();
     }
     begin = end;
   }
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float total = state.total[half];
+  for (int i = 0; i < 2 * kM; ++i) {
+    const State<kDim>& of = state[i / 2];
+    const int half = i % 2, r = mine + 8 * i;
+    float total = of.total[half];
     total += __shfl_xor_sync(kAllLanes, total, 1);
     total += __shfl_xor_sync(kAllLanes, total, 2);
-    const int r = mine + 8 * half;
     if (r >= rows) continue;
     bf16* to = a.out + static_cast<int64_t>(row0 + r) * a.out_stride + int64_t{head} * a.head_dim;
 #pragma unroll
     for (int d = 0; d < kDim / 8; ++d) {
       const int c = d * 8 + lane % 4 * 2;
       if (c >= a.head_dim) continue;
-      const float v0 = state.sums[d][2 * half] / total, v1 = state.sums[d][2 * half + 1] / total;
-      *reinterpret_cast<uint32_t*>(to + c) = pack_bf16(v0, v1);
+      *reinterpret_cast<uint32_t*>(to + c) = pack_bf16(of.sums[d][2 * half] / total, of.sums[d][2 * half + 1] / total);
     }
   }
 }
 
-template <int kDim, bool kPaged>
-void run(const Queue& queue, const TileArguments& a) {
-  const auto kernel = attend_tiles_kernel<kDim, kPaged>;
-  constexpr int kBytes = 4 * Tile<kDim>::kBytes;
+template <int kDim, int kM, bool kPaged>
+void launch_tiles(const Queue& queue, const TileArguments& a) {
+  const auto kernel = attend_tiles_kernel<kDim, kM, kPaged>;
+  constexpr int kBytes = 4 * Tile<kDim>::kBytes, kTileRows = kM * 64;
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(kernel), kBytes);
   launch(queue, kernel, dim3((a.rows + kTileRows - 1) / kTileRows, a.heads), kThreads, kBytes, a);
+}
+
+// Twice the rows where there are enough of them, and registers.
+template <int kDim, bool kPaged>
+void run(const Queue& queue, const TileArguments& a) {
+  const bool many = int64_t{a.rows} * a.heads >= int64_t{queue.multiprocessors} * 2 * 128;
+  if constexpr (!kPaged && kDim <= 80) {
+    if (many) return launch_tiles<kDim, 2, false>(queue, a);
+  }
+  launch_tiles<kDim, 1, kPaged>(queue, a);
 }
 
 template <bool kPaged>

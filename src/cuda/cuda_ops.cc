@@ -204,7 +204,8 @@ void CudaOps::norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor sc
 
 void CudaOps::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) {
   if (on_device(w).order != CudaLinear::Order::kPairs) return Ops::norm_gate_up(norm, w, x, h, scratch, out);
-  if (!vendor_ || x.rows <= kGemvRows) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
+  const bool in_fours = scratch.stride % 8 == 0 && out.stride % 4 == 0 && out.cols % 4 == 0;
+  if (!vendor_ || !in_fours || x.rows <= kGemvRows) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
   const Queue& queue = now();
   cuda::rms_norm(queue, x, norm, h);
   if (!vendor_->multiply(queue, on_device(w), h, Into::kStore, scratch)) {

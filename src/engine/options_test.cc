@@ -88,6 +88,9 @@ TEST(Options, NumbersHaveBounds) {
   EXPECT_EQ(refusal([](Options& o) { o.threads = 1025; }),
             "kUsage: --threads 1025 is out of range: use 1 to 1024, or 0 for all");
   EXPECT_EQ(refusal([](Options& o) { o.prefill_chunk = 0; }), "");
+  EXPECT_EQ(refusal([](Options& o) { o.gemm_candidates = 100; }), "");
+  EXPECT_EQ(refusal([](Options& o) { o.gemm_candidates = 0; }),
+            "kUsage: --gemm-candidates 0 is out of range: use 1 (the library's first choice) to 100");
   EXPECT_EQ(refusal([](Options& o) { o.prefill_chunk = -1; }),
             "kUsage: --prefill-chunk -1 is too small: use at least 1, or 0 for what suits the device");
 }

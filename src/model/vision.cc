@@ -48,6 +48,7 @@ uint64_t VisionTower::scratch_bytes(const VisionConfig& c, int64_t rows, DType a
 void VisionTower::reserve(int64_t rows) {
   if (rows <= buffers_.rows) return;
   buffers_ = {};
+  placed_ = {};
   for (const Scratch& s : scratch(config_, rows, backend_.activation_type(), backend_.residual_type())) {
     buffers_.*s.tensor = backend_.allocate(s.rows, s.cols, s.dtype);
   }
@@ -56,6 +57,9 @@ void VisionTower::reserve(int64_t rows) {
 
 void VisionTower::place_positions(const VisionInput& input) {
   const int64_t rows = input.patches();
+  // Pictures of one size after the other, as a camera's are, have the same.
+  if (placed_ == std::array{input.t, input.h, input.w}) return;
+  placed_ = {};
   const PatchPositions p = patch_positions(input.t, input.h, input.w, static_cast<int>(config_.merge_size),
                                            static_cast<int>(config_.position_side));
   backend_.upload(p.rows_cols.data(), rows_of(buffers_.positions, rows));
@@ -137,6 +141,7 @@ void VisionTower::encode(const VisionInput& input, const VisionOutput& output, c
     if (probe) (*probe)("vision.deepstack." + std::to_string(j), output.deepstack[j]);
   }
   merge(weights_.merger, rows, false, output.merged);
+  placed_ = {input.t, input.h, input.w};  // an encoding that was cancelled does not come here
   if (probe) (*probe)("vision.merged", output.merged);
 }
 

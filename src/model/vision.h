@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <span>
 #include <vector>
 
@@ -65,6 +66,7 @@ class VisionTower {
   PixelScale scale_;
   OwnedTensor inv_freq_, axis_;
   Buffers buffers_;
+  std::array<int, 3> placed_ = {};  // grid of the positions in the buffers
 };
 
 }  // namespace vireo

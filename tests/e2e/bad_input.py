@@ -288,6 +288,10 @@ class BadInput(ProgramTest):
     def test_kernels_unknown(self):
         self.assert_refused(self.refuse_option("--kernels", 80), USAGE, "--kernels 80", r"\b87\b", r"\b0\b")
 
+    def test_gemm_candidates_out_of_range(self):
+        for value in (0, 101):
+            self.assert_refused(self.refuse_option("--gemm-candidates", value), USAGE, f"--gemm-candidates {value}", r"1 .* to 100")
+
     def test_prefill_chunk_negative(self):
         self.assert_refused(self.refuse_option("--prefill-chunk", -1), USAGE, "--prefill-chunk -1", r"\b1\b")
 
