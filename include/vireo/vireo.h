@@ -188,6 +188,9 @@ class Engine {
   std::vector<float> decode_step(int32_t token);
   // Forgets the conversation and all pictures.
   void reset();
+  // Options::wq_overrides from here on, beside the same weight_mode: reads again those matrices whose tier changes. Forgets the
+  // conversation and what was recorded. Throws Error(kUsage), changing nothing, where load would refuse them, and kCapacity.
+  void set_wq_overrides(const std::map<std::string, std::string>& overrides);
   // Runs every path once, so that the first request finds memory mapped and code warm.
   void warmup();
 

@@ -144,7 +144,7 @@ struct Engine::Impl {
   Answer answer(const Prompt& p, const Request& request, const OnText& on_text, const OnStage& on_stage,
                 Clock::time_point begin);
 
-  const Options options;
+  Options options;
   std::atomic<bool> cancelled{false};
   Model model;
   PromptBuilder prompts;
@@ -278,6 +278,15 @@ void Engine::reset() {
   impl_->prompt = {};
   impl_->prefilled = false;
   impl_->forced.clear();
+}
+
+void Engine::set_wq_overrides(const std::map<std::string, std::string>& overrides) {
+  Options options = impl_->options;
+  options.wq_overrides = overrides;
+  validate(options);
+  reset();
+  impl_->model.retier(impl_->options, options);
+  impl_->options.wq_overrides = overrides;
 }
 
 void Engine::warmup() {

@@ -260,6 +260,30 @@ TEST(Engine, WarmupLeavesNoTrace) {
   EXPECT_EQ(engine->graph_stats().captured, 0);
 }
 
+// As if loaded with the overrides, to the last bit.
+TEST(Engine, TiersChangeInPlace) {
+  const auto logits = [](Engine& engine) {
+    engine.set_prompt_text("What is 15 + 36?");
+    engine.prefill();
+    return engine.decode_step(7);
+  };
+  const auto engine = load();
+  const auto plain = logits(*engine);
+  const uint64_t bytes = engine->info().weight_bytes;
+  engine->set_wq_overrides({{"gate_up", "int8"}, {"L1.o_proj", "w4"}, {"lm_head", "w8"}});
+  EXPECT_EQ(logits(*engine),
+            logits(*load({.wq_overrides = {{"gate_up", "int8"}, {"L1.o_proj", "w4"}, {"lm_head", "w8"}}})));
+  EXPECT_NE(logits(*engine), plain);
+  EXPECT_GT(engine->info().weight_bytes, bytes);
+  for (const auto& [key, tier] :
+       {std::pair{"L99.o_proj", "w8"}, {"L07.o_proj", "w8"}, {"nose", "w8"}, {"o_proj", "nvfp4"}}) {
+    EXPECT_THROW(engine->set_wq_overrides({{key, tier}}), Error) << key;
+  }
+  engine->set_wq_overrides({});
+  EXPECT_EQ(logits(*engine), plain);
+  EXPECT_EQ(engine->info().weight_bytes, bytes);
+}
+
 TEST(Engine, TokenizeTakesTextAsText) {
   const auto engine = load();
   EXPECT_EQ(engine->tokenize("Hello").size(), 1u);

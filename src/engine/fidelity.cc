@@ -124,10 +124,11 @@ FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   report.score = score(*base, *tier, requests, answers, true, on_stage, "the tier");
   if (!o.sweep) return report;
   for (const std::string& projection : tier_projections()) {
-    Options one = plain;
-    one.wq_overrides[projection] = o.engine.weight_mode;
-    const auto engine = Engine::load(one);
-    report.sweep.push_back({projection, score(*base, *engine, requests, answers, false, on_stage, projection)});
+    std::map<std::string, std::string> overrides;
+    for (const std::string& other : tier_projections()) overrides[other] = "bf16";
+    overrides[projection] = o.engine.weight_mode;
+    tier->set_wq_overrides(overrides);
+    report.sweep.push_back({projection, score(*base, *tier, requests, answers, false, on_stage, projection)});
   }
   std::sort(report.sweep.begin(), report.sweep.end(), [](const FidelityOfProjection& a, const FidelityOfProjection& b) {
     return a.score.cosine_mean < b.score.cosine_mean;

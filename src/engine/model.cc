@@ -183,6 +183,16 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   rehearse(options);
 }
 
+void Model::retier(const Options& from, const Options& to) {
+  const TextConfig& c = files.config.text;
+  validate_layers(to, c.num_layers);
+  const TierPlan old_plan = tier_plan(from), plan = tier_plan(to);
+  check_tiers(plan, c, *backend);
+  runner->forget_recordings();
+  vireo::retier(weights, files.checkpoint, files.config, *backend, old_plan, plan);
+  info.weight_bytes += tier_bytes(plan, c) - tier_bytes(old_plan, c);
+}
+
 void Model::rehearse(const Options& options) {
   const VisionConfig& c = files.config.vision;
   const int side = static_cast<int>(8 * c.merge_size);

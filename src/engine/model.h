@@ -37,6 +37,8 @@ struct Model {
   // A runner that walks the model op by op whatever the options say, so that a probe sees every step.
   std::unique_ptr<Runner> make_walker();
 
+  // From the tiers of some options to those of others, which passed validate.
+  void retier(const Options& from, const Options& to);
   // Prepares what the first picture and the first prompt would wait for.
   void rehearse(const Options& options);
 

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/check.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -175,6 +176,34 @@ void load_experts(Loader& load, const std::string& prefix, int layer, const Text
   out.down_proj = load.backend().place_experts(slices(down), layout, down_role);
 }
 
+// The one of a layer's projections that may have a tier.
+LinearPtr load_projection(Loader& load, const std::string& name, int layer, const TextConfig& c) {
+  const std::string prefix = fmt::format("model.language_model.layers.{}.", layer);
+  const int64_t h = c.hidden_size, inner = c.intermediate_size;
+  const Role role{layer, name};
+  if (name == "qkv_proj") {
+    return load.stacked({{prefix + "self_attn.q_proj", c.q_size()},
+                         {prefix + "self_attn.k_proj", c.kv_size()},
+                         {prefix + "self_attn.v_proj", c.kv_size()}},
+                        h, role);
+  }
+  if (name == "o_proj") return load.linear(prefix + "self_attn.o_proj", h, c.q_size(), false, role);
+  if (name == "gate_up") {
+    return load.stacked({{prefix + "mlp.gate_proj", inner}, {prefix + "mlp.up_proj", inner}}, h, role);
+  }
+  CHECK(name == "mlp_down");
+  return load.linear(prefix + "mlp.down_proj", h, inner, false, role);
+}
+
+LinearPtr load_embeddings(Loader& load, const ModelConfig& config) {
+  return load.linear("model.language_model.embed_tokens", config.text.vocab_size, config.text.hidden_size, false,
+                     {-1, config.tied_head ? "lm_head" : "embed_tokens"});
+}
+
+LinearPtr load_head(Loader& load, const ModelConfig& config) {
+  return load.linear("lm_head", config.text.vocab_size, config.text.hidden_size, false, {-1, "lm_head"});
+}
+
 DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
   const std::string prefix = fmt::format("model.language_model.layers.{}.", layer);
   const int64_t h = c.hidden_size;
@@ -183,20 +212,15 @@ DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
   l.post_attention_layernorm = load.norm(prefix + "post_attention_layernorm", h, c.rms_norm_eps, false);
   l.q_norm = load.norm(prefix + "self_attn.q_norm", c.head_dim, c.rms_norm_eps, false);
   l.k_norm = load.norm(prefix + "self_attn.k_norm", c.head_dim, c.rms_norm_eps, false);
-  l.qkv = load.stacked({{prefix + "self_attn.q_proj", c.q_size()},
-                        {prefix + "self_attn.k_proj", c.kv_size()},
-                        {prefix + "self_attn.v_proj", c.kv_size()}},
-                       h, {layer, "qkv_proj"});
-  l.o_proj = load.linear(prefix + "self_attn.o_proj", h, c.q_size(), false, {layer, "o_proj"});
+  l.qkv = load_projection(load, "qkv_proj", layer, c);
+  l.o_proj = load_projection(load, "o_proj", layer, c);
   if (c.num_experts > 0) {
     l.router = load.linear(prefix + "mlp.gate", c.num_experts, h, false, {layer, "router"});
     load_experts(load, prefix + "mlp", layer, c, l);
     return l;
   }
-  l.gate_up =
-      load.stacked({{prefix + "mlp.gate_proj", c.intermediate_size}, {prefix + "mlp.up_proj", c.intermediate_size}}, h,
-                   {layer, "gate_up"});
-  l.down_proj = load.linear(prefix + "mlp.down_proj", h, c.intermediate_size, false, {layer, "mlp_down"});
+  l.gate_up = load_projection(load, "gate_up", layer, c);
+  l.down_proj = load_projection(load, "mlp_down", layer, c);
   return l;
 }
 
@@ -204,8 +228,7 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
   const TextConfig& c = config.text;
   const std::string prefix = "model.language_model.";
   DecoderWeights w;
-  w.embed_tokens = load.linear(prefix + "embed_tokens", c.vocab_size, c.hidden_size, false,
-                               {-1, config.tied_head ? "lm_head" : "embed_tokens"});
+  w.embed_tokens = load_embeddings(load, config);
   for (int64_t i = 0; i < c.num_layers; ++i) w.layers.push_back(load_layer(load, static_cast<int>(i), c));
   w.norm = load.norm(prefix + "norm", c.hidden_size, c.rms_norm_eps, false);
   if (config.tied_head) return w;
@@ -215,7 +238,7 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
         "the checkpoint has no tensor lm_head.weight although config.json says tie_word_embeddings: false; it is "
         "not a chat checkpoint (an embedding model?) or its download is incomplete");
   }
-  w.lm_head = load.linear("lm_head", c.vocab_size, c.hidden_size, false, {-1, "lm_head"});
+  w.lm_head = load_head(load, config);
   return w;
 }
 
@@ -241,6 +264,28 @@ ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& confi
   weights.vision = load_vision(load, config.vision);
   weights.decoder = load_decoder(load, config);
   return weights;
+}
+
+void retier(ModelWeights& weights, const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+            const TierPlan& from, const TierPlan& to) {
+  const LoadProgress silent;
+  Loader load(checkpoint, backend, silent, to, weights);
+  DecoderWeights& w = weights.decoder;
+  for (const Projection& p : projections(config.text)) {
+    if (from.of(p.layer, p.name) == to.of(p.layer, p.name)) continue;
+    const std::string name = p.name;
+    if (name == "lm_head") {
+      (config.tied_head ? w.embed_tokens : w.lm_head) =
+          config.tied_head ? load_embeddings(load, config) : load_head(load, config);
+      continue;
+    }
+    DecoderLayer& layer = w.layers[static_cast<size_t>(p.layer)];
+    LinearPtr& linear = name == "qkv_proj"  ? layer.qkv
+                        : name == "o_proj"  ? layer.o_proj
+                        : name == "gate_up" ? layer.gate_up
+                                            : layer.down_proj;
+    linear = load_projection(load, name, p.layer, config.text);
+  }
 }
 
 }  // namespace vireo

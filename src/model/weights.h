@@ -69,4 +69,8 @@ using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const LoadProgress& progress = {}, const TierPlan& tiers = {});
 
+// Places anew, one after the other, the projections whose tiers differ between two plans. When it throws, those before have the new tier.
+void retier(ModelWeights& weights, const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+            const TierPlan& from, const TierPlan& to);
+
 }  // namespace vireo
