@@ -37,7 +37,9 @@ void add_engine_options(CLI::App& command, Options& o) {
           "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8, int4 (the last four on a CPU)")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--kv-mode", o.kv_mode, "bf16")->capture_default_str()->group(group);
+  command.add_option("--kv-mode", o.kv_mode, "how keys and values are kept: bf16 or int8 (on a CPU)")
+      ->capture_default_str()
+      ->group(group);
   command
       .add_option_function<std::vector<std::string>>(
           "--wq",

@@ -33,7 +33,7 @@ class AttendBench {
   void pages(int64_t rows, int heads, int kv_heads, int head_dim) {
     const AttentionShape shape{heads, kv_heads, head_dim, 1 / std::sqrt(static_cast<float>(head_dim))};
     const int64_t pages = (rows + kPageTokens - 1) / kPageTokens;
-    const OwnedKv kv = b_.allocate_kv(pages * kPageTokens, shape);
+    const OwnedKv kv = b_.allocate_kv(pages * kPageTokens, shape, KvMode::kBf16);
     StepMemory memory = b_.allocate_step(rows, 1, pages);
     HostStep host;
     for (int32_t i = 0; i < rows; ++i) {

@@ -37,7 +37,7 @@ class DecodeStep {
     for (int64_t i = 0; i < kLayers; ++i) {
       layers_.push_back({matrix(kQkv, kHidden, "qkv_proj"), matrix(kHidden, kQ, "o_proj"),
                          matrix(2 * kInner, kHidden, "gate_up"), matrix(kHidden, kInner, "mlp_down"),
-                         b_.allocate_kv(kPages * kPageTokens, kShape)});
+                         b_.allocate_kv(kPages * kPageTokens, kShape, KvMode::kBf16)});
     }
     head_ = matrix(kVocabulary, kHidden, "lm_head");
     norm_ = {b_.place_vector({"n", DType::kBF16, {kHidden}, values_.data()}), {}};

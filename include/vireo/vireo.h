@@ -33,14 +33,14 @@ struct Options {
   std::string weight_mode =
       "bf16";  // tier that decode steps read the decoder in: bf16; on a CPU also w8, w4, int8, int4
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
-  std::string kv_mode = "bf16";
-  int threads = 0;             // 0: every processor this process may use
-  std::string isa = "auto";    // instruction set of the CPU kernels
-  bool graph = true;           // record a GPU's decode step and replay it; false: walk the model op by op
-  bool prefill_graph = false;  // record and replay prefill too, for the latest kinds of prompts
-  int kernels = 0;             // of the GPU: 87 for those of compute_87, 0 for the best that were built
-  int gemm_candidates = 1;     // algorithms of cuBLASLt among which timing chooses at load; 1: its first choice
-  int prefill_chunk = 0;       // rows of one prefill step; 0: 512, or 2048 on a GPU
+  std::string kv_mode = "bf16";  // or int8 (on a CPU): keys and values in 8 bits, a scale for each token and head
+  int threads = 0;               // 0: every processor this process may use
+  std::string isa = "auto";      // instruction set of the CPU kernels
+  bool graph = true;             // record a GPU's decode step and replay it; false: walk the model op by op
+  bool prefill_graph = false;    // record and replay prefill too, for the latest kinds of prompts
+  int kernels = 0;               // of the GPU: 87 for those of compute_87, 0 for the best that were built
+  int gemm_candidates = 1;       // algorithms of cuBLASLt among which timing chooses at load; 1: its first choice
+  int prefill_chunk = 0;         // rows of one prefill step; 0: 512, or 2048 on a GPU
   int64_t image_cache_bytes = 256 << 20;  // of encoded pictures to remember
 };
 

@@ -53,20 +53,38 @@ struct CpuOps::QueryBlock {
   }
 };
 
-void CpuOps::attend_panels(QueryBlock& b, const bf16* keys, const bf16* values) const {
+namespace {
+
+// Weights in input form times the scales of their tokens.
+void scale_weights(char* weights, int bytes, const bf16* scales) {
+  for (int64_t j = 0; j < kKeys; ++j) {
+    if (bytes == 4) {
+      reinterpret_cast<float*>(weights)[j] *= to_float(scales[j]);
+    } else {
+      bf16& w = reinterpret_cast<bf16*>(weights)[j];
+      w = to_bf16(to_float(w) * to_float(scales[j]));
+    }
+  }
+}
+
+}  // namespace
+
+void CpuOps::attend_panels(QueryBlock& b, const KvHead& head) const {
   const int64_t value_panels = panels_of(b.head_dim), width = value_panels * kPanelOuts;
-  k_.product(b.inputs, b.stride, b.rows, keys, kGroupPanels, pairs_of(b.head_dim), b.scores, kKeys);
+  k_.product(b.inputs, b.stride, b.rows, head.keys, kGroupPanels, pairs_of(b.head_dim), b.scores, kKeys);
   float keep[kBlockRows];
   for (int64_t r = 0; r < b.rows; ++r) {
     char* weights = b.weights + r * kKeys * k_.input_bytes;
     if (b.visible[r] > 0) {
+      for (int64_t j = 0; head.key_scales && j < kKeys; ++j) b.scores[r * kKeys + j] *= to_float(head.key_scales[j]);
       keep[r] = k_.soften(b.scores + r * kKeys, b.visible[r], b.scale, &b.largest[r], &b.total[r], weights);
+      if (head.value_scales) scale_weights(weights, k_.input_bytes, head.value_scales);
     } else {
       std::memset(weights, 0, static_cast<size_t>(kKeys * k_.input_bytes));
       keep[r] = 1;
     }
   }
-  k_.product(b.weights, kKeys, b.rows, values, value_panels, pairs_of(kKeys), b.sums, width);
+  k_.product(b.weights, kKeys, b.rows, head.values, value_panels, pairs_of(kKeys), b.sums, width);
   for (int64_t r = 0; r < b.rows; ++r) k_.blend(b.sums + r * width, keep[r], b.head_dim, b.acc[r]);
 }
 
@@ -87,10 +105,30 @@ void place_scratch(Block& b, int input_bytes) {
 
 }  // namespace
 
+// Codes become bf16, exactly, in this thread's memory.
+CpuOps::KvHead CpuOps::head_of(KvLayer cache, const AttentionShape& shape, int64_t page, int64_t head) const {
+  const KvPage sizes(shape.head_dim);
+  const int64_t key = head * sizes.key_head, value = head * sizes.value_head;
+  if (!cache.k_scales.data) return {cache.k.row<bf16>(page) + key, cache.v.row<bf16>(page) + value};
+  constexpr int64_t kAtOnce = 64;
+  bf16* panels = thread_memory<bf16>(sizes.key_head + sizes.value_head);
+  const auto expand = [&](const int8_t* codes, int64_t count, bf16* to) {
+    float floats[kAtOnce];
+    for (int64_t at = 0; at < count; at += kAtOnce) {
+      const int64_t n = std::min(kAtOnce, count - at);
+      for (int64_t i = 0; i < n; ++i) floats[i] = static_cast<float>(codes[at + i]);
+      k_.to_bf16(floats, n, to + at);
+    }
+  };
+  expand(cache.k.row<int8_t>(page) + key, sizes.key_head, panels);
+  expand(cache.v.row<int8_t>(page) + value, sizes.value_head, panels + sizes.key_head);
+  return {panels, panels + sizes.key_head, cache.k_scales.row<bf16>(page) + head * kKeys,
+          cache.v_scales.row<bf16>(page) + head * kKeys};
+}
+
 void CpuOps::attend_block(const Step& step, KvLayer cache, const AttentionShape& shape, Tensor q, Tensor out,
                           int64_t first, int64_t rows, int64_t kv_head) const {
   const int64_t hd = shape.head_dim, group = shape.heads / shape.kv_heads;
-  const KvPage page(hd);
   QueryBlock b;
   b.rows = rows * group;
   b.head_dim = hd;
@@ -109,8 +147,7 @@ void CpuOps::attend_block(const Step& step, KvLayer cache, const AttentionShape&
       const int64_t length = index_at(step.lengths, first + i / group);
       b.visible[i] = static_cast<int>(std::clamp<int64_t>(length - begin, 0, kKeys));
     }
-    const int64_t p = table[begin / kKeys];
-    attend_panels(b, cache.k.row<bf16>(p) + kv_head * page.key_head, cache.v.row<bf16>(p) + kv_head * page.value_head);
+    attend_panels(b, head_of(cache, shape, table[begin / kKeys], kv_head));
   }
   b.end();
 }
@@ -147,9 +184,22 @@ void CpuOps::append_row(const float* k, const float* v, int64_t slot, const Atte
   if (slot < 0) return;
   const int64_t hd = shape.head_dim, token = slot % kKeys;
   const KvPage page(hd);
+  const int64_t p = slot / kKeys;
+  if (cache.k_scales.data) {
+    int8_t* codes = thread_memory<int8_t>(hd);
+    for (int64_t h = 0; h < shape.kv_heads; ++h) {
+      int8_t* key = cache.k.row<int8_t>(p) + h * page.key_head;
+      int8_t* value = cache.v.row<int8_t>(p) + h * page.value_head;
+      cache.k_scales.row<bf16>(p)[h * kKeys + token] = quantize_kv(k + h * hd, hd, codes);
+      for (int64_t d = 0; d < hd; ++d) key[key_place(token, d, hd)] = codes[d];
+      cache.v_scales.row<bf16>(p)[h * kKeys + token] = quantize_kv(v + h * hd, hd, codes);
+      for (int64_t d = 0; d < hd; ++d) value[value_place(token, d)] = codes[d];
+    }
+    return;
+  }
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
-    bf16* key = cache.k.row<bf16>(slot / kKeys) + h * page.key_head;
-    bf16* value = cache.v.row<bf16>(slot / kKeys) + h * page.value_head;
+    bf16* key = cache.k.row<bf16>(p) + h * page.key_head;
+    bf16* value = cache.v.row<bf16>(p) + h * page.value_head;
     for (int64_t d = 0; d < hd; ++d) {
       key[key_place(token, d, hd)] = to_bf16(k[h * hd + d]);
       value[value_place(token, d)] = to_bf16(v[h * hd + d]);
@@ -160,12 +210,15 @@ void CpuOps::append_row(const float* k, const float* v, int64_t slot, const Atte
 void CpuOps::read_row(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) {
   const int64_t hd = shape.head_dim, token = slot % kKeys;
   const KvPage page(hd);
+  const int64_t p = slot / kKeys;
+  const auto element = [&](Tensor t, Tensor scales, int64_t h, int64_t at) {
+    if (!scales.data) return to_float(t.row<bf16>(p)[at]);
+    return static_cast<float>(t.row<int8_t>(p)[at]) * to_float(scales.row<bf16>(p)[h * kKeys + token]);
+  };
   for (int64_t h = 0; h < shape.kv_heads; ++h) {
-    const bf16* key = cache.k.row<bf16>(slot / kKeys) + h * page.key_head;
-    const bf16* value = cache.v.row<bf16>(slot / kKeys) + h * page.value_head;
     for (int64_t d = 0; d < hd; ++d) {
-      k[h * hd + d] = to_float(key[key_place(token, d, hd)]);
-      v[h * hd + d] = to_float(value[value_place(token, d)]);
+      k[h * hd + d] = element(cache.k, cache.k_scales, h, h * page.key_head + key_place(token, d, hd));
+      v[h * hd + d] = element(cache.v, cache.v_scales, h, h * page.value_head + value_place(token, d));
     }
   }
 }
@@ -239,7 +292,7 @@ void CpuOps::attend_spans(Tensor q, Tensor k, Tensor v, Spans spans, const Atten
       }
       for (int64_t j = 0; j < key_blocks; ++j) {
         std::fill_n(b.visible, b.rows, static_cast<int>(std::min(kKeys, n - j * kKeys)));
-        attend_panels(b, keys_of(h, j), keys_of(h, j) + page.key_head);
+        attend_panels(b, {keys_of(h, j), keys_of(h, j) + page.key_head});
       }
       b.end();
     });

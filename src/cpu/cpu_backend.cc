@@ -44,16 +44,25 @@ class CpuBackend : public HostBackend {
   Ops& ops() override { return ops_; }
   void set_cancel(const std::atomic<bool>* flag) override { pool_.set_cancel(flag); }
 
-  // Attention reads keys and values in panels (cpu_ops.h): a page of the cache is one row of these tensors.
-  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override {
+  bool has_kv_mode(KvMode) const override { return true; }
+  // Attention reads keys and values in panels (cpu_ops.h): a page of the cache is one row of these tensors, its scales those of head after
+  // head.
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
     CHECK(slots % kPageTokens == 0);
     const cpu::KvPage page(shape.head_dim);
     const int64_t pages = slots / kPageTokens;
+    const DType type = mode == KvMode::kInt8 ? DType::kI8 : DType::kBF16;
     OwnedKv kv{{},
-               allocate(pages, shape.kv_heads * page.key_head, DType::kBF16),
-               allocate(pages, shape.kv_heads * page.value_head, DType::kBF16)};
-    kv.view = {kv.k.view, kv.v.view};
-    for (Tensor t : {kv.view.k, kv.view.v}) std::fill_n(t.row<bf16>(0), t.size(), bf16{});
+               allocate(pages, shape.kv_heads * page.key_head, type),
+               allocate(pages, shape.kv_heads * page.value_head, type)};
+    if (mode == KvMode::kInt8) {
+      kv.k_scales = allocate(pages, shape.kv_heads * kPageTokens, DType::kBF16);
+      kv.v_scales = allocate(pages, shape.kv_heads * kPageTokens, DType::kBF16);
+    }
+    kv.view = {kv.k.view, kv.v.view, kv.k_scales.view, kv.v_scales.view};
+    for (Tensor t : {kv.view.k, kv.view.v, kv.view.k_scales, kv.view.v_scales}) {
+      if (t.data) std::memset(t.data, 0, static_cast<size_t>(t.size()) * size_of(t.dtype));
+    }
     return kv;
   }
 

@@ -88,7 +88,15 @@ class CpuOps : public Ops {
               Into into, Tensor out) const;
   void attend_block(const Step& step, KvLayer cache, const AttentionShape& shape, Tensor q, Tensor out, int64_t first,
                     int64_t rows, int64_t kv_head) const;
-  void attend_panels(QueryBlock& block, const bf16* keys, const bf16* values) const;
+  // Keys and values of one head in a page, as panels; with scales of the tokens where the panels hold codes.
+  struct KvHead {
+    const bf16* keys;
+    const bf16* values;
+    const bf16* key_scales = nullptr;
+    const bf16* value_scales = nullptr;
+  };
+  KvHead head_of(KvLayer cache, const AttentionShape& shape, int64_t page, int64_t head) const;
+  void attend_panels(QueryBlock& block, const KvHead& head) const;
   void append_row(const float* k, const float* v, int64_t slot, const AttentionShape& shape, KvLayer cache) const;
   void pack_span(Tensor k, Tensor v, int64_t first, int64_t tokens, const AttentionShape& shape, bf16* keys,
                  bf16* values) const;

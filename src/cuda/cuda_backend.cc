@@ -175,8 +175,8 @@ class CudaBackend : public CudaBackendBase {
                                cudaMemcpyDeviceToDevice, memory_->stream()));
   }
 
-  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override {
-    CHECK(slots % kPageTokens == 0);
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
+    CHECK(slots % kPageTokens == 0 && mode == KvMode::kBf16);
     const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
     OwnedKv kv{{}, allocate(slots, cols, DType::kBF16), allocate(slots, cols, DType::kBF16)};
     kv.view = {kv.k.view, kv.v.view};

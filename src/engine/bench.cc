@@ -62,12 +62,13 @@ double prefill_operations(const TextConfig& c, double tokens) {
 }
 
 // Bytes that one decode step reads at a cache of `tokens`: of projections in a tier that copy instead of the one in BF16.
-double decode_bytes(const TextConfig& c, const TierPlan& tiers, DType kv_type, double tokens) {
+double decode_bytes(const TextConfig& c, const Options& o, DType kv_type, double tokens) {
+  const TierPlan tiers = tier_plan(o);
   double weights = 2 * (static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c));
   for (const Projection& p : projections(c)) {
     weights -= (2 - tier_bits(tiers.of(p.layer, p.name)) / 8) * static_cast<double>(p.out) * static_cast<double>(p.in);
   }
-  return weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type));
+  return weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type, kv_mode(o)));
 }
 
 // What is asked about which picture: of noise, or a file's bytes.
@@ -313,8 +314,7 @@ BenchReport Bencher::report() const {
                      static_cast<int>(prompt_.patches),
                      static_cast<int>(tokens),
                      {}};
-  const double step_bytes =
-      decode_bytes(c_.text, tier_plan(o_.engine), model_.backend->kv_type(), tokens + o_.decode_steps / 2.0);
+  const double step_bytes = decode_bytes(c_.text, o_.engine, model_.backend->kv_type(), tokens + o_.decode_steps / 2.0);
   std::vector<double> rates;
   rates.reserve(r_.step_ms.size());
   for (double ms : r_.step_ms) rates.push_back(1000 / ms);
@@ -370,8 +370,7 @@ DecodeLimit decode_limit(const Options& options, int64_t tokens) {
   std::vector<std::string> notes;
   const auto backend = make_backend(options, notes);
   return {.read_rate = backend->measure_read_rate(),
-          .step_bytes =
-              decode_bytes(files.config.text, tier_plan(options), backend->kv_type(), static_cast<double>(tokens))};
+          .step_bytes = decode_bytes(files.config.text, options, backend->kv_type(), static_cast<double>(tokens))};
 }
 
 BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {

@@ -52,9 +52,11 @@ std::vector<BenchFigure> profile(Model& model, const Prompt& prompt, int rounds,
     times[phase][part_of(names, op, w)] += seconds * 1000;
   });
   VisionTower tower(c.vision, model.weights.vision, *backend, pixel_scale(model.files.preprocessor.image));
-  Decoder decoder(
-      c, model.weights.decoder, *backend,
-      {.max_rows = model.step_shape.max_rows, .max_wanted = 1, .slots = model.step_shape.pages * kPageTokens});
+  Decoder decoder(c, model.weights.decoder, *backend,
+                  {.max_rows = model.step_shape.max_rows,
+                   .max_wanted = 1,
+                   .slots = model.step_shape.pages * kPageTokens,
+                   .kv_mode = model.kv_mode});
   const auto runner = make_eager_runner(
       *backend, [&](const Step& step) { return decoder.forward(step); }, model.step_shape);
   ImageCache images(0);

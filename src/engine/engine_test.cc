@@ -284,6 +284,21 @@ TEST(Engine, TiersChangeInPlace) {
   EXPECT_EQ(engine->info().weight_bytes, bytes);
 }
 
+// Attention always reads the rounded rows, those of the prompt's own chunk included.
+TEST(Engine, AnInt8CacheIsTheSameForAnyChunk) {
+  const auto logits = [](int chunk, const std::string& mode, const std::string& device) {
+    const auto engine = load({.device = device, .kv_mode = mode, .prefill_chunk = chunk});
+    engine->set_prompt(ask_about_scene());
+    return engine->prefill();
+  };
+  const auto whole = logits(0, "int8", "cpu");
+  EXPECT_EQ(logits(7, "int8", "cpu"), whole);
+  EXPECT_NE(logits(0, "bf16", "cpu"), whole);
+  const auto engine = load({.kv_mode = "int8"});
+  EXPECT_EQ(engine->generate(ask_about_scene()).text, kSceneAnswer);
+  EXPECT_LT(engine->info().kv_bytes, load()->info().kv_bytes * 0.55);
+}
+
 TEST(Engine, TokenizeTakesTextAsText) {
   const auto engine = load();
   EXPECT_EQ(engine->tokenize("Hello").size(), 1u);
@@ -293,7 +308,7 @@ TEST(Engine, TokenizeTakesTextAsText) {
 
 TEST(Engine, RefusesBadOptionsBeforeFiles) {
   EXPECT_EQ(error_of([] { Engine::load({.checkpoint = "/no/such", .kv_mode = "fp7"}); }),
-            "kUsage: --kv-mode fp7 is unknown: use bf16 (known but not built yet: int8)");
+            "kUsage: --kv-mode fp7 is unknown: use bf16, int8");
   EXPECT_EQ(error_of([] { load({.max_seq = 5000}); }),
             "kUsage: --max-seq 5000 is beyond the 4096 positions of this model: use at most that");
 }

@@ -103,8 +103,9 @@ FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   if (o.requests.empty())
     throw Error(ErrorKind::kUsage, "there is no conversation to compare on: give --messages FILE or --prompt TEXT");
   if (o.steps < 1) throw Error(ErrorKind::kUsage, fmt::format("--steps {} cannot be: use 1 or more", o.steps));
-  if (o.engine.weight_mode == "bf16" && o.engine.wq_overrides.empty()) {
-    throw Error(ErrorKind::kUsage, "bf16 is compared with itself: give --weight-mode or --wq a tier");
+  if (o.engine.weight_mode == "bf16" && o.engine.wq_overrides.empty() && o.engine.kv_mode == "bf16") {
+    throw Error(ErrorKind::kUsage,
+                "bf16 is compared with itself: give --weight-mode or --wq a tier, or --kv-mode int8");
   }
   if (o.sweep && o.engine.weight_mode == "bf16") {
     throw Error(ErrorKind::kUsage, "--sweep has no tier for each projection: give --weight-mode one, such as w8");
@@ -117,6 +118,7 @@ FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   Options plain = o.engine;
   plain.weight_mode = "bf16";
   plain.wq_overrides.clear();
+  plain.kv_mode = "bf16";
   const auto tier = Engine::load(o.engine);  // first: a device may not have it
   const auto base = Engine::load(plain);
   const auto answers = answers_of(*base, requests, on_stage);

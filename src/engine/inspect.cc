@@ -90,7 +90,7 @@ CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::file
   info.min_pixels = files.preprocessor.image.min_pixels;
   info.max_pixels = files.preprocessor.image.max_pixels;
   info.eos_tokens = files.config.eos_tokens;
-  info.kv_bytes_per_token = Decoder::kv_bytes_per_token(files.config.text, DType::kBF16);
+  info.kv_bytes_per_token = Decoder::kv_bytes_per_token(files.config.text, DType::kBF16, KvMode::kBf16);
   info.weight_bytes = bytes_by_tier(files);
   return info;
 }

@@ -70,7 +70,7 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
                  .eos_tokens = c.eos_tokens};
   plan.weight_bytes = files.checkpoint.tensor_bytes();
   const int64_t slots = cache_slots(o);
-  plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type()) * static_cast<uint64_t>(slots);
+  plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type(), kv_mode(o)) * static_cast<uint64_t>(slots);
   const Backend::OwnBytes own = backend.own_bytes(slots, shape.sequences, Decoder::attention_shape(c.text));
   plan.scratch_bytes = model_scratch_bytes(o, files, backend, shape.max_rows) + own.scratch;
   plan.recording_bytes = own.recordings;
@@ -124,6 +124,14 @@ void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend&
   }
 }
 
+void check_kv_mode(KvMode mode, const Backend& backend) {
+  if (backend.has_kv_mode(mode)) return;
+  throw Error(ErrorKind::kUsage,
+              fmt::format("--kv-mode int8: the {} backend has no such cache: use --device cpu, or --kv-mode "
+                          "bf16",
+                          backend.name()));
+}
+
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
   double bits = 0;
   for (const Projection& p : projections(config)) {
@@ -167,6 +175,8 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   info = plan_of(options, files, *backend, step_shape);
   info.notes = notes;
   check_tiers(tiers, config.text, *backend);
+  kv_mode = vireo::kv_mode(options);
+  check_kv_mode(kv_mode, *backend);
   const uint64_t copies = tier_bytes(tiers, config.text);
   info.weight_bytes += copies;
   if (copies > 0 && config.text.num_experts > 0) info.notes.push_back("experts stay bf16");
@@ -176,9 +186,11 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   weights = load_weights(files.checkpoint, config, *backend, progress, tiers);
   if (backend->keeps_copies_in_host_memory()) files.checkpoint.leave_memory();
   tower = std::make_unique<VisionTower>(config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
-  decoder = std::make_unique<Decoder>(
-      config, weights.decoder, *backend,
-      Decoder::Shape{.max_rows = step_shape.max_rows, .max_wanted = 1, .slots = step_shape.pages * kPageTokens});
+  decoder = std::make_unique<Decoder>(config, weights.decoder, *backend,
+                                      Decoder::Shape{.max_rows = step_shape.max_rows,
+                                                     .max_wanted = 1,
+                                                     .slots = step_shape.pages * kPageTokens,
+                                                     .kv_mode = kv_mode});
   runner = make_runner(options, *backend, forward_of(*decoder), step_shape);
   rehearse(options);
 }

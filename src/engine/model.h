@@ -46,6 +46,7 @@ struct Model {
   std::unique_ptr<Backend> backend;
   ModelInfo info;          // all but load_ms
   RunnerShape step_shape;  // of all runners
+  KvMode kv_mode = KvMode::kBf16;
   ModelWeights weights;
   std::unique_ptr<VisionTower> tower;
   std::unique_ptr<Decoder> decoder;
@@ -57,6 +58,8 @@ PixelScale pixel_scale(const PixelConfig& config);
 
 // Refuses with Error(kUsage) a tier that the backend does not have.
 void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend);
+// The same for a mode of the cache.
+void check_kv_mode(KvMode mode, const Backend& backend);
 // Bytes of the projections in a tier, which lie beside those in BF16.
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config);
 

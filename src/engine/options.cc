@@ -28,12 +28,13 @@ struct Values {
   Names built, known;
 };
 const Values kTiers = {{"bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
-const Values kKvModes = {{"bf16"}, {"int8"}};
+const Values kKvModes = {{"bf16", "int8"}, {}};
 
 void check_value(const std::string& option, const std::string& value, const Values& values) {
   if (contains(values.built, value)) return;
   const std::string use = fmt::format("use {}", fmt::join(values.built, ", "));
   if (contains(values.known, value)) refuse(fmt::format("{} {} is not built yet: {}", option, value, use));
+  if (values.known.empty()) refuse(fmt::format("{} {} is unknown: {}", option, value, use));
   refuse(fmt::format("{} {} is unknown: {} (known but not built yet: {})", option, value, use,
                      fmt::join(values.known, ", ")));
 }
@@ -74,6 +75,10 @@ TierPlan tier_plan(const Options& o) {
   std::map<std::string, Tier> overrides;
   for (const auto& [key, tier] : o.wq_overrides) overrides[key] = find_tier(tier).value();
   return {find_tier(o.weight_mode).value(), overrides};
+}
+
+KvMode kv_mode(const Options& o) {
+  return o.kv_mode == "int8" ? KvMode::kInt8 : KvMode::kBf16;
 }
 
 void validate_layers(const Options& o, int64_t layers) {

@@ -19,6 +19,7 @@ std::optional<int64_t> parse_max_pixels(const std::string& value);
 
 // Of options that passed validate.
 TierPlan tier_plan(const Options& options);
+KvMode kv_mode(const Options& options);
 // Throws Error(kUsage) for an override, of those that passed validate, whose layer a model of `layers` layers does not have.
 void validate_layers(const Options& options, int64_t layers);
 

@@ -20,7 +20,7 @@ Decoder::Decoder(const ModelConfig& config, const DecoderWeights& weights, Backe
     this->*s.tensor = backend.allocate(s.rows, s.cols, s.dtype);
   }
   shape_ = attention_shape(c);
-  for (int64_t i = 0; i < c.num_layers; ++i) caches_.push_back(backend.allocate_kv(shape.slots, shape_));
+  for (int64_t i = 0; i < c.num_layers; ++i) caches_.push_back(backend.allocate_kv(shape.slots, shape_, shape.kv_mode));
 }
 
 std::vector<Decoder::Scratch> Decoder::scratch(const TextConfig& c, const Shape& shape, DType act, DType residual) {
@@ -59,7 +59,8 @@ uint64_t Decoder::scratch_bytes(const TextConfig& c, const Shape& shape, DType a
   return bytes;
 }
 
-uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type) {
+uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type, KvMode mode) {
+  if (mode == KvMode::kInt8) return static_cast<uint64_t>(2 * c.num_layers * c.num_kv_heads * (c.head_dim + 2));
   return static_cast<uint64_t>(2 * c.num_layers * c.kv_size()) * size_of(kv_type);
 }
 

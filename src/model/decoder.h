@@ -17,6 +17,7 @@ class Decoder {
     int64_t max_rows = 0;
     int64_t max_wanted = 1;
     int64_t slots = 0;
+    KvMode kv_mode = KvMode::kBf16;
   };
   Decoder(const ModelConfig& config, const DecoderWeights& weights, Backend& backend, const Shape& shape);
 
@@ -31,7 +32,7 @@ class Decoder {
   const AttentionShape& shape() const { return shape_; }
 
   static AttentionShape attention_shape(const TextConfig& config);
-  static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type);
+  static uint64_t kv_bytes_per_token(const TextConfig& config, DType kv_type, KvMode mode);
   // Bytes of a step's scratch, for a backend of these activation and residual types.
   static uint64_t scratch_bytes(const TextConfig& config, const Shape& shape, DType activation, DType residual);
 

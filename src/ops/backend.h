@@ -24,6 +24,7 @@ struct OwnedTensor {
 struct OwnedKv {
   KvLayer view;
   OwnedTensor k, v;
+  OwnedTensor k_scales = {}, v_scales = {};
 };
 
 // The fixed memory of a Step for at most `rows` rows.
@@ -67,8 +68,10 @@ class Backend {
   virtual void download(Tensor tensor, void* host) = 0;      // waits for the work before it
   virtual void copy(Tensor from, Tensor to) = 0;             // same shape and type, dense rows
 
+  // Whether allocate_kv() takes this mode.
+  virtual bool has_kv_mode(KvMode mode) const { return mode == KvMode::kBf16; }
   // Zeroed room for `slots` tokens (a multiple of kPageTokens).
-  virtual OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) = 0;
+  virtual OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) = 0;
   // K and V of one slot as float32 [kv_heads * head_dim] each, for tests and tools.
   virtual void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) = 0;
 

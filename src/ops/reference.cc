@@ -76,6 +76,20 @@ void attend(const float* q, int64_t n, int head_dim, float scale, Key key, Value
   for (int d = 0; d < head_dim; ++d) out[d] = static_cast<float>(sum[static_cast<size_t>(d)] / total);
 }
 
+// Floats, or with scales what the codes stand for.
+void append_row(const float* row, int64_t slot, const AttentionShape& shape, Tensor cache, Tensor scales) {
+  float* to = cache.row<float>(slot);
+  std::copy_n(row, cache.cols, to);
+  if (!scales.data) return;
+  const int64_t n = shape.head_dim;
+  std::vector<int8_t> codes(static_cast<size_t>(n));
+  for (int64_t h = 0; h < shape.kv_heads; ++h) {
+    scales.row<bf16>(slot)[h] = quantize_kv(row + h * n, n, codes.data());
+    const float scale = to_float(scales.row<bf16>(slot)[h]);
+    for (int64_t i = 0; i < n; ++i) to[h * n + i] = static_cast<float>(codes[static_cast<size_t>(i)]) * scale;
+  }
+}
+
 class ReferenceOps : public Ops {
  public:
   void embed(const Linear& table, const Step& step, Tensor out) override {
@@ -169,12 +183,12 @@ class ReferenceOps : public Ops {
     }
   }
 
-  void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape&, KvLayer cache) override {
+  void append_kv(Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache) override {
     for (int64_t r = 0; r < k.rows; ++r) {
       const int64_t slot = index_at(step.slots, r);
       if (slot < 0) continue;
-      std::copy_n(k.row<float>(r), k.cols, cache.k.row<float>(slot));
-      std::copy_n(v.row<float>(r), v.cols, cache.v.row<float>(slot));
+      append_row(k.row<float>(r), slot, shape, cache.k, cache.k_scales);
+      append_row(v.row<float>(r), slot, shape, cache.v, cache.v_scales);
     }
   }
 
@@ -324,10 +338,15 @@ class ReferenceBackend : public HostBackend {
   Ops& ops() override { return ops_; }
   void set_cancel(const std::atomic<bool>*) override {}
 
-  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override {
+  bool has_kv_mode(KvMode) const override { return true; }
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
     const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
     OwnedKv kv{{}, allocate(slots, cols, DType::kF32), allocate(slots, cols, DType::kF32)};
-    kv.view = {kv.k.view, kv.v.view};
+    if (mode == KvMode::kInt8) {
+      kv.k_scales = allocate(slots, shape.kv_heads, DType::kBF16);
+      kv.v_scales = allocate(slots, shape.kv_heads, DType::kBF16);
+    }
+    kv.view = {kv.k.view, kv.v.view, kv.k_scales.view, kv.v_scales.view};
     for (Tensor t : {kv.view.k, kv.view.v}) std::fill_n(t.row<float>(0), t.size(), 0.0f);
     return kv;
   }

@@ -148,6 +148,21 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
   }
 }
 
+bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {
+  float largest = 0;
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, std::fabs(row[i]));
+    finite &= std::isfinite(row[i]);
+  }
+  const bf16 rounded = to_bf16(finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN());
+  const float scale = to_float(rounded);
+  for (int64_t i = 0; i < n; ++i) {
+    codes[i] = scale > 0 ? static_cast<int8_t>(std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f)) : int8_t{0};
+  }
+  return rounded;
+}
+
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row) {
   const bool nibbles = has_nibbles(tier);
   for (int64_t k = 0; k < cols; ++k) {

@@ -49,6 +49,12 @@ void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t
 // Both, one after the other.
 void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded);
 
+// How keys and values are kept: kInt8 in codes with a bf16 scale for each token and head.
+enum class KvMode : uint8_t { kBf16, kInt8 };
+// A head's key or value as codes times the scale that it returns: its largest magnitude over 127, rounded to bf16. Codes are taken against the
+// rounded scale, half to even, within +-127; where the scale is 0 they are 0. Not finite: the scale is NaN, so that it shows.
+bf16 quantize_kv(const float* row, int64_t n, int8_t* codes);
+
 // The projections that may have one.
 const std::vector<std::string>& tier_projections();
 

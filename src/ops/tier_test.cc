@@ -175,5 +175,21 @@ TEST(TierPlan, LayerBeforeProjectionBeforeGlobal) {
   EXPECT_EQ(TierPlan().of(0, "qkv_proj"), Tier::kBf16);
 }
 
+TEST(KvRows, OneScaleOfTheLargestAndHalvesToEven) {
+  const float row[] = {127, -63.5f, 0.5f, 1.5f, -2.5f, 0};
+  int8_t codes[6];
+  EXPECT_EQ(to_float(quantize_kv(row, 6, codes)), 1.0f);
+  EXPECT_EQ(std::vector<int8_t>(codes, codes + 6), (std::vector<int8_t>{127, -64, 0, 2, -2, 0}));
+  // The scale is rounded first: 200 / 127 becomes 1.578125, and the largest does not pass 127.
+  const float larger[] = {200, -200, 1.6f};
+  EXPECT_EQ(to_float(quantize_kv(larger, 3, codes)), 1.578125f);
+  EXPECT_EQ(std::vector<int8_t>(codes, codes + 3), (std::vector<int8_t>{127, -127, 1}));
+  const float zeros[] = {0, -0.0f};
+  EXPECT_EQ(to_float(quantize_kv(zeros, 2, codes)), 0.0f);
+  EXPECT_EQ(codes[0] | codes[1], 0);
+  const float bad[] = {1, std::numeric_limits<float>::infinity()};
+  EXPECT_TRUE(std::isnan(to_float(quantize_kv(bad, 2, codes))));
+}
+
 }  // namespace
 }  // namespace vireo

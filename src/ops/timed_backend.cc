@@ -122,7 +122,10 @@ class TimedBackend : public Backend {
   void upload(const void* host, Tensor tensor) override { b_.upload(host, tensor); }
   void download(Tensor tensor, void* host) override { b_.download(tensor, host); }
   void copy(Tensor from, Tensor to) override { b_.copy(from, to); }
-  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape) override { return b_.allocate_kv(slots, shape); }
+  bool has_kv_mode(KvMode mode) const override { return b_.has_kv_mode(mode); }
+  OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
+    return b_.allocate_kv(slots, shape, mode);
+  }
   void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
     b_.read_kv(cache, shape, slot, k, v);
   }

@@ -61,6 +61,9 @@ struct PixelScale {
 struct KvLayer {
   Tensor k;
   Tensor v;
+  // BF16, of a cache in KvMode::kInt8.
+  Tensor k_scales = {};
+  Tensor v_scales = {};
 };
 
 struct AttentionShape {

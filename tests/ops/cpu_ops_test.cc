@@ -261,7 +261,7 @@ int64_t peak_memory() {
 TEST(HostSteps, StoreAndSeeNothingBeyondTheLastPage) {
   for (const auto& backend : {make_reference_backend(), make_cpu_backend({.threads = 2})}) {
     const AttentionShape shape{1, 1, 16, 1};
-    const OwnedKv cache = backend->allocate_kv(kPageTokens, shape);
+    const OwnedKv cache = backend->allocate_kv(kPageTokens, shape, KvMode::kBf16);
     const OwnedTensor row = backend->allocate(1, 16, DType::kF32);
     StepMemory memory = backend->allocate_step(1, 1, 1);
     const Step& step = memory.step;
@@ -296,7 +296,7 @@ TEST(CpuAttention, MemoryDoesNotGrowWithTheSquare) {
   const OwnedTensor q = backend->allocate(kTokens, kCols, DType::kF32),
                     out = backend->allocate(kTokens, kCols, DType::kF32);
   std::fill_n(q.view.row<float>(0), q.view.size(), 0.5f);
-  const OwnedKv cache = backend->allocate_kv(kTokens, shape);
+  const OwnedKv cache = backend->allocate_kv(kTokens, shape, KvMode::kBf16);
   StepMemory memory = backend->allocate_step(kTokens, 1, kTokens / kPageTokens);
   HostStep step;
   for (int32_t i = 0; i < kTokens; ++i) {

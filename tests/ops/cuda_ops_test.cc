@@ -64,6 +64,7 @@ class CudaOps : public testing_cuda::OnDevice<testing::TestWithParam<std::string
   void for_cases(Body body) const {
     for (const OpCase& c : op_cases()) {
       if (c.op != GetParam()) continue;
+      if (c.kv != KvMode::kBf16 && !testing_cuda::make_backend()->has_kv_mode(c.kv)) continue;
       SCOPED_TRACE(c.name());
       body(c);
     }

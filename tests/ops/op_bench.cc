@@ -121,8 +121,8 @@ Step Bench::step(const std::vector<int32_t>& lengths, bool one_sequence) {
   return s;
 }
 
-KvLayer Bench::cache(const AttentionShape& shape) {
-  caches_.push_back(backend_.allocate_kv(slots_, shape));
+KvLayer Bench::cache(const AttentionShape& shape, KvMode mode) {
+  caches_.push_back(backend_.allocate_kv(slots_, shape, mode));
   const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
   std::vector<int32_t> slots(static_cast<size_t>(slots_));
   std::iota(slots.begin(), slots.end(), 0);

@@ -51,7 +51,7 @@ class Bench {
   // A step of a row per length: row r sees lengths[r] tokens of the cache, pages in shuffled order.
   Step step(const std::vector<int32_t>& lengths, bool one_sequence);
   // A cache for the last step's pages, every slot filled with random rows, so that reading a wrong one shows.
-  KvLayer cache(const AttentionShape& shape);
+  KvLayer cache(const AttentionShape& shape, KvMode mode = KvMode::kBf16);
 
   std::vector<float> read(Tensor t);
   void write(const std::vector<float>& values, Tensor t);

@@ -202,19 +202,31 @@ struct Heads {
 };
 
 void add_attend_cache(Cases& cases, const Heads& s, const std::string& what, const std::vector<int32_t>& lengths,
-                      bool one_sequence) {
+                      bool one_sequence, KvMode mode = KvMode::kBf16) {
   const std::string shape = fmt::format("{}q_{}kv_{}_{}", s.heads, s.kv_heads, s.head_dim, what);
-  add(cases, {.op = "attend_cache", .shape = shape, .tolerance = 5e-6}, [=](Bench& b, Body) {
+  add(cases, {.op = "attend_cache", .shape = shape, .tolerance = 5e-6, .kv = mode}, [=](Bench& b, Body) {
     const Step step = b.step(lengths, one_sequence);
     const int64_t rows = step.rows, cols = int64_t{s.heads} * s.head_dim;
-    const KvLayer cache = b.cache(s.shape());
+    const KvLayer cache = b.cache(s.shape(), mode);
     const Tensor out = b.poisoned(rows, cols);
     b.ops().attend_cache(b.activations(rows, cols, 2, cols + 256), step, cache, s.shape(), out);
     b.take(out);
   });
 }
 
+void add_int8_append(Cases& cases) {
+  add(cases, {.op = "append_kv", .shape = "int8", .tolerance = 1e-7, .kv = KvMode::kInt8}, [](Bench& b, Body) {
+    const AttentionShape shape{4, 2, 72, 1};
+    const Step step = b.step({1, 64, 65, 130}, true);
+    const KvLayer cache = b.cache(shape, KvMode::kInt8);
+    const Tensor k = b.activations(4, 144), v = b.activations(4, 144);
+    b.ops().append_kv(k, v, step, shape, cache);
+    b.take(cache, shape);
+  });
+}
+
 void add_attention(Cases& cases) {
+  add_int8_append(cases);
   for (const Heads s : {Heads{3, 1, 128}, {4, 2, 128}, {2, 2, 72}, {16, 2, 64}}) {
     for (int32_t length : {1, 2, 63, 64, 65, 200, 1581}) {
       add_attend_cache(cases, s, fmt::format("decode_at_{}", length), {length}, true);
@@ -233,6 +245,11 @@ void add_attention(Cases& cases) {
     add_attend_cache(cases, s, "start_of_118", {from_the_start.begin(), from_the_start.begin() + 118}, true);
     add_attend_cache(cases, s, "long_chunk", long_chunk, true);
     add_attend_cache(cases, s, "batch_of_70", batch_of_70, false);
+    for (int32_t length : {1, 65, 200}) {
+      add_attend_cache(cases, s, fmt::format("int8_decode_at_{}", length), {length}, true, KvMode::kInt8);
+    }
+    add_attend_cache(cases, s, "int8_batch", {5, 130, 64, 1}, false, KvMode::kInt8);
+    add_attend_cache(cases, s, "int8_chunk", chunk, true, KvMode::kInt8);
   }
   for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 72}, {3, 3, 16}}) {
     for (const std::vector<int32_t>& bounds :

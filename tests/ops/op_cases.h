@@ -23,6 +23,7 @@ struct OpCase {
   // The outputs are of the residual type, or of one that all backends share, and by the backend's own body nothing on the way
   // to them is of the activation type: where only that is narrow, the result is as close as that of a float32 backend.
   bool residual = false;
+  KvMode kv = KvMode::kBf16;  // for backends that have it
   // Runs the op once on inputs made from `seed` and returns all it wrote; outputs are poisoned with NaN before.
   std::function<std::vector<float>(Backend& backend, uint32_t seed, Body body)> run = {};
 
