@@ -1,12 +1,15 @@
-// cuda_step_bench [--tune]: one decode step at the shape of Qwen3-VL-2B on a GPU. Times each part, recorded over all layers, then the
-// whole, launch by launch and in one: microseconds, bytes read, share of the device's read rate. --tune first finds the cuts of
-// the products with which the whole step is fastest.
+// cuda_step_bench [--tune] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16 or in each tier named.
+// Times each part, recorded over all layers, then the whole, launch by launch and in one: microseconds and how far apart most
+// replays are, bytes read, share of the device's read rate. --tune first finds the cuts of the products with which the whole
+// step is fastest.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
-#include <random>
+#include <optional>
+#include <vector>
 
 #include "cuda/cuda_backend.h"
 #include "cuda/cuda_context.h"
@@ -26,8 +29,8 @@ struct Layer {
 
 class DecodeStep {
  public:
-  explicit DecodeStep(CudaBackendBase& backend) : b_(backend), ops_(backend.cuda_ops()) {
-    std::mt19937 random(1);
+  DecodeStep(CudaBackendBase& backend, Tier tier) : b_(backend), ops_(backend.cuda_ops()), tier_(tier) {
+    ops_.begin_step(true);
     values_.resize(static_cast<size_t>(kVocabulary * kHidden));
     uint32_t state = 1;
     for (bf16& v : values_) {
@@ -76,8 +79,11 @@ class DecodeStep {
   void head() { ops_.norm_linear(norm(), *head_, x_.view, h_.view, logits_.view); }
   void sample() { ops_.sample(logits_.view, memory_.step); }
 
-  // Microseconds of one replay of the recorded work.
-  double time(const std::function<void()>& work) {
+  // Of replays of the recorded work: the median, and between which microseconds four fifths of them lie.
+  struct Time {
+    double median, least, most;
+  };
+  Time time(const std::function<void()>& work, int runs = 15) {
     const cudaStream_t stream = b_.memory().stream();
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -85,19 +91,24 @@ class DecodeStep {
     work();
     CUDA_CHECK(cudaStreamEndCapture(stream, &graph));
     CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0));
-    const double seconds = median_seconds(ops_.queue(), 15, [&] { CUDA_CHECK(cudaGraphLaunch(exec, stream)); });
+    std::vector<double> us;
+    for (int i = 0; i < runs; ++i) {
+      us.push_back(1e6 * median_seconds(ops_.queue(), 1, [&] { CUDA_CHECK(cudaGraphLaunch(exec, stream)); }));
+    }
     CUDA_CHECK(cudaStreamSynchronize(stream));
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
-    return seconds * 1e6;
+    std::sort(us.begin(), us.end());
+    const size_t tenth = us.size() / 10;
+    return {us[us.size() / 2], us[tenth], us[us.size() - 1 - tenth]};
   }
-  double time_layers(const std::function<void(const Layer&)>& work) {
+  Time time_layers(const std::function<void(const Layer&)>& work) {
     return time([&] {
       for (const Layer& l : layers_) work(l);
     });
   }
-  double whole(bool chained = false) {
-    return time([&] {
+  Time whole(bool chained = false, int runs = 15) {
+    const auto work = [&] {
       if (chained) ops_.begin_chain();
       for (const Layer& l : layers_) {
         qkv(l);
@@ -109,12 +120,13 @@ class DecodeStep {
       head();
       sample();
       if (chained) ops_.finish_chain();
-    });
+    };
+    return time(work, runs);
   }
 
  private:
   std::unique_ptr<Linear> matrix(int64_t out, int64_t in, const std::string& projection) {
-    return b_.place({{"w", DType::kBF16, {out, in}, values_.data()}}, {}, {0, projection});
+    return b_.place({{"w", DType::kBF16, {out, in}, values_.data()}}, {}, {0, projection, tier_});
   }
 
   struct OwnedNorm {
@@ -123,6 +135,7 @@ class DecodeStep {
   };
   CudaBackendBase& b_;
   CudaOps& ops_;
+  const Tier tier_;
   std::vector<bf16> values_;
   std::vector<Layer> layers_;
   std::unique_ptr<Linear> head_;
@@ -131,23 +144,24 @@ class DecodeStep {
   StepMemory memory_;
 };
 
-void report(const char* name, double us, double bytes, double rate) {
-  fmt::print("{:<12} {:9.1f} us {:8.1f} MB {:7.0f} GB/s {:4.0f} %\n", name, us, bytes * 1e-6, bytes / us * 1e-3,
-             100 * bytes / us * 1e6 / rate);
+void report(const char* name, const DecodeStep::Time& time, double bytes, double rate) {
+  const double us = time.median;
+  fmt::print("{:<13} {:7.1f} us ({:.1f} to {:.1f}) {:8.1f} MB {:5.0f} GB/s {:4.0f} %\n", name, us, time.least,
+             time.most, bytes * 1e-6, bytes / us * 1e-3, 100 * bytes / us * 1e6 / rate);
 }
 
 }  // namespace
 
-int run(bool tunes) {
+void run(Tier tier, bool tunes) {
   const auto made = make_cuda_backend({});
   auto& backend = dynamic_cast<CudaBackendBase&>(*made);
   const double rate = backend.measure_read_rate();
-  fmt::print("{}, read {:.0f} GB/s\n", backend.description(), rate * 1e-9);
-  DecodeStep step(backend);
+  fmt::print("{}, {}, read {:.0f} GB/s\n", tier_name(tier), backend.description(), rate * 1e-9);
+  DecodeStep step(backend, tier);
   CudaOps& ops = backend.cuda_ops();
-  const double layer_qkv = 2.0 * kQkv * kHidden, layer_o = 2.0 * kQ * kHidden, layer_gate = 4.0 * kInner * kHidden,
-               layer_down = 2.0 * kInner * kHidden, kv = 2.0 * 2 * kTokens * kShape.kv_heads * kShape.head_dim,
-               head = 2.0 * kVocabulary * kHidden;
+  const double weight = tier_bits(tier) / 8, layer_qkv = weight * kQkv * kHidden, layer_o = weight * kQ * kHidden,
+               layer_gate = weight * 2 * kInner * kHidden, layer_down = weight * kInner * kHidden,
+               kv = 2.0 * 2 * kTokens * kShape.kv_heads * kShape.head_dim, head = weight * kVocabulary * kHidden;
   const double L = kLayers;
   struct Product {
     const char* name;
@@ -166,14 +180,14 @@ int run(bool tunes) {
   for (const Product& p : products) {
     if (tunes) ops.shapes()[p.shape] = {3, 8, 2};
   }
-  double best = step.whole();
+  double best = step.whole().median;
   for (int round = 0; tunes && round < 2; ++round) {
     for (const Product& p : products) {
       GemvShape chosen = ops.shapes()[p.shape];
       for (int depth : {2, 3, 4, 5, 6}) {
         for (int blocks : {1, 2, 3}) {
           ops.shapes()[p.shape] = {depth, 8, blocks};
-          const double us = step.whole();
+          const double us = step.whole().median;
           if (us >= best) continue;
           best = us;
           chosen = ops.shapes()[p.shape];
@@ -184,7 +198,7 @@ int run(bool tunes) {
   }
   for (const Product& p : products) {
     const GemvShape s = ops.shape_of(p.shape);
-    const double us = p.run ? step.time_layers(p.run) : step.time([&] { step.head(); });
+    const DecodeStep::Time us = p.run ? step.time_layers(p.run) : step.time([&] { step.head(); });
     fmt::print("depth {} blocks {} ", s.depth, s.blocks_per_processor);
     report(p.name, us, p.bytes, rate);
   }
@@ -193,13 +207,29 @@ int run(bool tunes) {
   report("products", step.time_layers([&](const Layer& l) { step.qkv(l), step.o(l), step.gate_up(l), step.down(l); }),
          L * (layer_qkv + layer_o + layer_gate + layer_down), rate);
   report("head, sample", step.time([&] { step.head(), step.sample(); }), head, rate);
-  report("whole", step.whole(), all, rate);
-  report("in one launch", step.whole(true), all, rate);
-  return 0;
+  report("whole", step.whole(false, 101), all, rate);
+  const DecodeStep::Time one = step.whole(true, 101);
+  report("in one launch", one, all, rate);
+  fmt::print("{:.0f} tokens/s\n", 1e6 / one.median);
 }
 
 }  // namespace vireo::cuda
 
 int main(int argc, char** argv) {
-  return vireo::cuda::run(argc > 1 && std::string_view(argv[1]) == "--tune");
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  bool tunes = false;
+  std::vector<vireo::Tier> tiers;
+  for (const std::string& a : arguments) {
+    const auto tier = vireo::find_tier(a);
+    if (a == "--tune") {
+      tunes = true;
+    } else if (tier) {
+      tiers.push_back(*tier);
+    } else {
+      fmt::print(stderr, "unknown argument '{}'\n", a);
+      return 2;
+    }
+  }
+  if (tiers.empty()) tiers.push_back(vireo::Tier::kBf16);
+  for (const vireo::Tier tier : tiers) vireo::cuda::run(tier, tunes);
 }

@@ -21,7 +21,9 @@ class Chain {
   // Each adds a link and returns true, or returns false where the op cannot be one. A link reads what the one before wrote: none overtakes
   // another by more than that, which is why a launch needs no fences. What does not follow begins the next launch. `alone`
   // launches the same by itself, with the same bits: a chain of a few links is not worth its launch.
-  bool product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out, std::function<void()> alone);
+  // `tier`: BF16, or that of w.coded.
+  bool product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, Into into, Tensor out,
+               std::function<void()> alone);
   bool attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache, const AttentionShape& shape,
               Tensor out, std::function<void()> alone);
   // Launches the links that were added; then there are none.

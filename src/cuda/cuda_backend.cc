@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/host_info.h"
 #include "cuda/cuda_context.h"
+#include "cuda/tier_layout.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -197,12 +198,15 @@ class CudaBackend : public CudaBackendBase {
     }
   }
 
+  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
+
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
     int64_t out = 0;
     for (const HostTensor& t : parts) out += t.shape[0];
     auto w = make_linear(parts[0].shape[1], out, 1, role);
     fill(*w, 0, parts);
+    if (role.tier != Tier::kBf16) fill_codes(*w, parts, role.tier);
     if (biases.empty()) return w;
     std::vector<float> values;
     for (const HostTensor& b : biases) append_floats(b, values);
@@ -346,7 +350,7 @@ class CudaBackend : public CudaBackendBase {
     }
     ~OwningLinear() override { std::erase(*placed, this); }
     const std::shared_ptr<Placed> placed;
-    std::shared_ptr<void> memory;
+    std::shared_ptr<void> memory, coded_memory;
     OwnedTensor bias_memory, bias_bf16_memory;
     bool decodes = false;  // read once per token
   };
@@ -441,18 +445,41 @@ class CudaBackend : public CudaBackendBase {
   }
 
   // Rows of the stacked parts, in the order of the linear.
-  void fill(const CudaLinear& w, int64_t group, const std::vector<HostTensor>& parts) {
-    std::vector<const bf16*> rows;
+  static std::vector<const bf16*> rows_of(const CudaLinear& w, const std::vector<HostTensor>& parts) {
+    std::vector<const bf16*> outputs, rows;
     for (const HostTensor& t : parts) {
       CHECK(t.dtype == DType::kBF16 && t.shape.size() == 2 && t.shape[1] == w.in);
-      for (int64_t r = 0; r < t.shape[0]; ++r) rows.push_back(static_cast<const bf16*>(t.data) + r * w.in);
+      for (int64_t r = 0; r < t.shape[0]; ++r) outputs.push_back(static_cast<const bf16*>(t.data) + r * w.in);
     }
-    const auto source = [&](int64_t row) -> const void* {
+    for (int64_t row = 0; row < w.out; ++row) {
       const int64_t o = w.order == CudaLinear::Order::kPlain ? row : row / 2 + row % 2 * (w.out / 2);
-      return rows[static_cast<size_t>(o)];
-    };
+      rows.push_back(outputs[static_cast<size_t>(o)]);
+    }
+    return rows;
+  }
+
+  void fill(const CudaLinear& w, int64_t group, const std::vector<HostTensor>& parts) {
+    const std::vector<const bf16*> rows = rows_of(w, parts);
     uploader().upload(w.weights + group * w.group_size(), w.out, static_cast<size_t>(w.in) * 2,
-                      static_cast<size_t>(w.stride) * 2, source);
+                      static_cast<size_t>(w.stride) * 2,
+                      [&](int64_t row) -> const void* { return rows[static_cast<size_t>(row)]; });
+  }
+
+  // The same rows in a tier, by tiles.
+  void fill_codes(OwningLinear& w, const std::vector<HostTensor>& parts, Tier tier) {
+    const std::vector<const bf16*> rows = rows_of(w, parts);
+    const int64_t tiles = (w.out + kChunkOuts - 1) / kChunkOuts;
+    w.coded = {nullptr, chunks_of(w.in), tier};
+    const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(tier));
+    w.coded_memory = memory_->take(static_cast<size_t>(tiles) * bytes);
+    uploader().upload(w.coded_memory.get(), tiles, bytes, [&](int64_t tile, char* to) {
+      const auto row = [&](int o) {
+        const size_t r = static_cast<size_t>(tile * kChunkOuts + o);
+        return r < rows.size() ? rows[r] : nullptr;
+      };
+      pack_tile(tier, row, w.in, reinterpret_cast<uint8_t*>(to));
+    });
+    w.coded.data = static_cast<const uint8_t*>(w.coded_memory.get());
   }
 
   // A matrix [in, out] becomes rows of outputs on the device.

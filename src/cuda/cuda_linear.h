@@ -6,6 +6,13 @@
 
 namespace vireo::cuda {
 
+// A matrix in a tier, as kernels read it (tier_layout.h): chunks of 8 outputs by 128 inputs, [tiles][chunks].
+struct TierMatrix {
+  const uint8_t* data = nullptr;
+  int chunks = 0;  // of a tile
+  Tier tier = Tier::kBf16;
+};
+
 class CudaLinear : public Linear {
  public:
   // kPairs: output j of the first half is row 2 j and output j of the second half row 2 j + 1, so that a gate lies beside its
@@ -27,6 +34,7 @@ class CudaLinear : public Linear {
   bf16* weights = nullptr;          // [groups][out][stride]
   const float* bias = nullptr;      // [out] in the order of outputs, or null
   const bf16* bias_bf16 = nullptr;  // the same values
+  TierMatrix coded;                 // beside the weights, for decode steps; or nothing
 };
 
 }  // namespace vireo::cuda

@@ -35,12 +35,17 @@ void CudaOps::finish_chain() {
 }
 
 void CudaOps::few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out) {
-  if (!queue_.bulk_copies) return gemv_copies(now(), w, x, norm, into, out, shape_of({w.out, w.in}));
+  const bool coded = reads_codes(w);
+  if (!queue_.bulk_copies) {
+    return (coded ? coded_gemv_copies : gemv_copies)(now(), w, x, norm, into, out, shape_of({w.out, w.in}));
+  }
   const bool normed = norm != nullptr;
   const auto alone = [=, this, &w, copy = normed ? *norm : Norm{}] {
-    gemv_bulk(queue_, w, x, normed ? &copy : nullptr, into, out, shape_of({w.out, w.in}));
+    const auto gemv = coded ? coded_gemv_bulk : gemv_bulk;
+    gemv(queue_, w, x, normed ? &copy : nullptr, into, out, shape_of({w.out, w.in}));
   };
-  if (chain_ && chain_->product(w, x, norm, into, out, alone)) return;
+  const Tier tier = coded ? w.coded.tier : Tier::kBf16;
+  if (chain_ && chain_->product(w, tier, x, norm, into, out, alone)) return;
   now();
   alone();
 }
@@ -57,7 +62,7 @@ void CudaOps::many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out) {
 void CudaOps::multiply(const Linear& linear, Tensor x, Into into, Tensor out) {
   const CudaLinear& w = on_device(linear);
   CHECK(x.cols == w.in && x.rows == out.rows);
-  if (x.rows <= kGemvRows) {
+  if (is_few(w, x)) {
     few_rows(w, x, nullptr, into, out);
   } else {
     many_rows(w, x, into, out);
@@ -67,7 +72,7 @@ void CudaOps::multiply(const Linear& linear, Tensor x, Into into, Tensor out) {
 void CudaOps::norm_multiply(const Norm& norm, const Linear& linear, Tensor x, Tensor h, Into into, Tensor out) {
   const CudaLinear& w = on_device(linear);
   CHECK(x.cols == w.in && x.rows == out.rows);
-  if (x.rows <= kGemvRows) return few_rows(w, x, &norm, into, out);
+  if (is_few(w, x)) return few_rows(w, x, &norm, into, out);
   cuda::rms_norm(now(), x, norm, h);
   many_rows(w, h, into, out);
 }
@@ -205,7 +210,7 @@ void CudaOps::norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor sc
 void CudaOps::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) {
   if (on_device(w).order != CudaLinear::Order::kPairs) return Ops::norm_gate_up(norm, w, x, h, scratch, out);
   const bool in_fours = scratch.stride % 8 == 0 && out.stride % 4 == 0 && out.cols % 4 == 0;
-  if (!vendor_ || !in_fours || x.rows <= kGemvRows) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
+  if (!vendor_ || !in_fours || is_few(on_device(w), x)) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
   const Queue& queue = now();
   cuda::rms_norm(queue, x, norm, h);
   if (!vendor_->multiply(queue, on_device(w), h, Into::kStore, scratch)) {

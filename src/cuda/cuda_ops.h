@@ -38,6 +38,7 @@ class CudaOps : public Ops {
   void finish_chain();
   void forget_chain() { chain_.reset(); }
 
+  void begin_step(bool decode) override { decodes_ = decode; }
   void begin_part(const char* name, int64_t index) override;
   void end_part() override;
   void embed(const Linear& table, const Step& step, Tensor out) override;
@@ -76,6 +77,9 @@ class CudaOps : public Ops {
  private:
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
+  // Whether this step reads it in its tier.
+  bool reads_codes(const CudaLinear& w) const { return decodes_ && w.coded.data; }
+  bool is_few(const CudaLinear& w, Tensor x) const { return x.rows <= kGemvRows || reads_codes(w); }
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
   void many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out);
 
@@ -89,6 +93,7 @@ class CudaOps : public Ops {
   Scratch scratch_;
   Shapes shapes_;
   std::unique_ptr<Chain> chain_;
+  bool decodes_ = false;
   VendorGemm* vendor_ = nullptr;
 };
 

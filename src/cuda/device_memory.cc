@@ -100,7 +100,15 @@ Uploader::Buffer& Uploader::next() {
 
 void Uploader::upload(void* to, int64_t rows, size_t row_bytes, size_t stride,
                       const std::function<const void*(int64_t)>& source) {
-  CHECK(row_bytes <= stride && stride <= kBufferBytes);
+  CHECK(row_bytes <= stride);
+  upload(to, rows, stride, [&](int64_t r, char* row) {
+    std::memcpy(row, source(r), row_bytes);
+    std::memset(row + row_bytes, 0, stride - row_bytes);
+  });
+}
+
+void Uploader::upload(void* to, int64_t rows, size_t stride, const std::function<void(int64_t, char*)>& write) {
+  CHECK(stride <= kBufferBytes);
   const int64_t rows_at_once = static_cast<int64_t>(kBufferBytes / stride);
   // An item of the pool is about a megabyte: large enough to be worth handing out.
   const int64_t rows_per_item = std::max<int64_t>(1, static_cast<int64_t>((size_t{1} << 20) / stride));
@@ -109,11 +117,7 @@ void Uploader::upload(void* to, int64_t rows, size_t row_bytes, size_t stride,
     Buffer& b = next();
     pool_.run((count + rows_per_item - 1) / rows_per_item, [&](int64_t item, int) {
       const int64_t end = std::min(count, (item + 1) * rows_per_item);
-      for (int64_t r = item * rows_per_item; r < end; ++r) {
-        char* row = b.data + static_cast<size_t>(r) * stride;
-        std::memcpy(row, source(first + r), row_bytes);
-        std::memset(row + row_bytes, 0, stride - row_bytes);
-      }
+      for (int64_t r = item * rows_per_item; r < end; ++r) write(first + r, b.data + static_cast<size_t>(r) * stride);
     });
     CUDA_CHECK(cudaMemcpyAsync(static_cast<char*>(to) + static_cast<size_t>(first) * stride, b.data,
                                static_cast<size_t>(count) * stride, cudaMemcpyHostToDevice, memory_.stream()));

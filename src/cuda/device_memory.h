@@ -65,6 +65,8 @@ class Uploader {
   // the sources are not needed any more.
   void upload(void* to, int64_t rows, size_t row_bytes, size_t stride,
               const std::function<const void*(int64_t)>& source);
+  // The same where write(r, row) makes row r, all of its `stride` bytes.
+  void upload(void* to, int64_t rows, size_t stride, const std::function<void(int64_t, char*)>& write);
 
  private:
   static constexpr size_t kBufferBytes = size_t{32} << 20;

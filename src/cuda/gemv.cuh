@@ -78,15 +78,30 @@ struct PlainPairs {
   __device__ __forceinline__ float2 value(Raw raw, int) const { return raw; }
 };
 
-// How four pairs of inputs lie in 16 staged bytes: in their order, or with the two in the middle swapped.
-enum class Staging { kInOrder, kSwapped };
+// How pairs of inputs lie in 16 staged bytes: four in their order, or with the two in the middle swapped, or by groups: pairs 2 q and 2 q + 1
+// of a group of 16 inputs and of the group that follows, in turns.
+enum class Staging { kInOrder, kSwapped, kGroups };
 template <Staging kStaging>
 __device__ __forceinline__ int place_of_pair(int c) {
+  if (kStaging == Staging::kGroups) return (c & ~15) | (c & 6) << 1 | (c & 1) << 1 | (c >> 3 & 1);
   return kStaging == Staging::kInOrder ? c : (c & ~3) | (c & 1) << 1 | (c >> 1 & 1);
 }
+
+// What is staged together of a row read by 16 bytes: one of these, or, by groups, number `i` and the one two further, of 4.
 template <Staging kStaging>
-__device__ __forceinline__ uint4 placed(uint4 v) {
-  return kStaging == Staging::kInOrder ? v : uint4{v.x, v.z, v.y, v.w};
+inline constexpr int kUnits = kStaging == Staging::kGroups ? 2 : 1;
+template <Staging kStaging>
+__device__ __forceinline__ int unit_of(int i, int k) {
+  return kStaging == Staging::kGroups ? i / 2 * 4 + i % 2 + 2 * k : i;
+}
+template <Staging kStaging>
+__device__ __forceinline__ void place_units(const uint4 (&v)[kUnits<kStaging>], int i, uint4* to) {
+  if constexpr (kStaging == Staging::kGroups) {
+    to[2 * i] = {v[0].x, v[1].x, v[0].y, v[1].y};
+    to[2 * i + 1] = {v[0].z, v[1].z, v[0].w, v[1].w};
+  } else {
+    to[i] = kStaging == Staging::kInOrder ? v[0] : uint4{v[0].x, v[0].z, v[0].y, v[0].w};
+  }
 }
 
 // A float32 row, normalised; sum_of_all(a, b) adds both over all who bring it.
@@ -141,11 +156,16 @@ __device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWei
     }
     const bf16* from = static_cast<const bf16*>(a.x) + r * a.x_stride;
     if (a.in % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
+      constexpr int kCount = kUnits<kStaging>;
 #pragma unroll 4
-      for (int c = threadIdx.x; c < padded / 8; c += threads) {
-        const bool inside = c < a.in / 8;
-        const uint4 v = inside ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
-        reinterpret_cast<uint4*>(to)[c] = placed<kStaging>(v);
+      for (int i = threadIdx.x; i < padded / 8 / kCount; i += threads) {
+        uint4 v[kCount];
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) {
+          const int c = unit_of<kStaging>(i, k);
+          v[k] = c < a.in / 8 ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
+        }
+        place_units<kStaging>(v, i, reinterpret_cast<uint4*>(to));
       }
     } else {
 #pragma unroll 1

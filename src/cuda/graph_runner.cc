@@ -238,10 +238,13 @@ class GraphRunner : public Runner {
     CudaOps& ops = backend_.cuda_ops();
     const auto one_step = [&] {
       try {
+        ops.begin_step(true);
         ops.begin_chain();
         step(kind.second);
         ops.finish_chain();
+        ops.begin_step(false);
       } catch (...) {
+        ops.begin_step(false);
         ops.forget_chain();
         throw;
       }

@@ -20,7 +20,8 @@ inline constexpr int kGemvRows = 8;
 
 // How a GEMV is cut: found by timing, per shape.
 struct GemvShape {
-  // Steps of 64 inputs in flight per warp, 4 or 8; of gemv_bulk, stages of 16 KB in flight per block, 2 to 8.
+  // Steps of 64 inputs in flight per warp, 4 or 8; of gemv_bulk, stages of 16 KB in flight per block, 2 to 8. Of matrices in a tier
+  // about as many bytes.
   int depth = 4;
   int warps = 16;  // of a block: 2 to 16; gemv_bulk always has 8 and one that copies
   int blocks_per_processor = 1;
@@ -32,6 +33,11 @@ void gemv_copies(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* 
                  GemvShape shape);
 void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
                GemvShape shape);
+// The same with w.coded.
+void coded_gemv_copies(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+                       GemvShape shape);
+void coded_gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+                     GemvShape shape);
 // The same for any number of bf16 rows, on the tensor cores.
 void gemm(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor out);
 

@@ -118,9 +118,8 @@ void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend&
     const Tier tier = tiers.of(p.layer, p.name);
     if (backend.has_tier(tier)) continue;
     throw Error(ErrorKind::kUsage,
-                fmt::format("{} as {}: the {} backend has no such weights: use --device cpu with w8, w4, int8 or int4, "
-                            "or --weight-mode bf16",
-                            p.name, tier_name(tier), backend.name()));
+                fmt::format("{} as {}: the {} backend has no such weights: use w8, w4, int8, int4 or bf16", p.name,
+                            tier_name(tier), backend.name()));
   }
 }
 

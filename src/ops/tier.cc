@@ -32,9 +32,13 @@ float most_of(Tier tier) {
   return 0;
 }
 
+// To the nearest integer, ties to the even one, for magnitudes below 2^22: such sums have no bits behind the point.
+float rounded(float value) {
+  return (value + 0x1.8p23f) - 0x1.8p23f;
+}
+
 uint8_t to_integer(float value, float most) {
-  const float rounded = std::nearbyint(std::clamp(value, -most, most));
-  return static_cast<uint8_t>(static_cast<int8_t>(rounded));
+  return static_cast<uint8_t>(static_cast<int8_t>(rounded(std::clamp(value, -most, most))));
 }
 
 uint8_t to_code(Tier tier, float value) {
@@ -97,7 +101,7 @@ uint8_t to_e4m3(float value) {
   const float magnitude = std::fabs(value);
   if (!(magnitude < kE4m3Most)) return sign | 0x7e;
   // Below 2^-6 codes count 2^-9.
-  if (magnitude < 0x1p-6f) return sign | static_cast<uint8_t>(std::nearbyint(magnitude * 512));
+  if (magnitude < 0x1p-6f) return sign | static_cast<uint8_t>(rounded(magnitude * 512));
   const uint32_t m = bits & 0x7fffffff;
   return sign | static_cast<uint8_t>(((m + 0x7ffff + (m >> 20 & 1)) >> 20) - (120u << 3));
 }

@@ -27,7 +27,7 @@ inline int64_t tier_groups(int64_t cols) {
 }
 // Bits of one weight, its share of the scale included.
 double tier_bits(Tier tier);
-inline bool has_nibbles(Tier tier) {
+constexpr bool has_nibbles(Tier tier) {
   return tier == Tier::kW4 || tier == Tier::kInt4 || tier == Tier::kNvfp4;
 }
 // Bytes of a row's codes: one a weight, or two weights in one, the even one low.

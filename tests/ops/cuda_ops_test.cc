@@ -50,7 +50,7 @@ constexpr double kWorst = 5;
 // How far what is rounded to bf16 on its way may be off: once or twice, but for a gate and its factor, each of a rounded row and
 // rounded itself.
 double bf16_tolerance(const OpCase& c) {
-  return c.op == "norm_gate_up" ? 1.2e-2 : 5e-3;
+  return c.op.ends_with("norm_gate_up") ? 1.2e-2 : 5e-3;
 }
 
 double tolerance(const OpCase& c) {
@@ -138,17 +138,21 @@ void expect_same_rows(Bench& b, const std::string& what, Tensor out, Compute com
 
 class CudaRows : public testing_cuda::OnDevice<> {};
 
-TEST_F(CudaRows, SameBitsFrom1To8OfAProduct) {
+class CudaTierRows : public testing_cuda::OnDevice<testing::TestWithParam<Tier>> {};
+
+TEST_P(CudaTierRows, SameBitsFrom1To8OfAProduct) {
   const uint32_t seed = fresh_seed();
   const auto backend = testing_cuda::make_backend();
   Ops& ops = backend->ops();
+  ops.begin_step(true);
   struct Size {
     int64_t in, out;
   };
   for (const Size s : {Size{214, 77}, {2048, 77}, {6144, 33}, {25600, 24}, {72, 5}, {7, 3}, {2048, 2048}}) {
     SCOPED_TRACE(std::to_string(s.out) + "x" + std::to_string(s.in) + ", seed " + std::to_string(seed));
     Bench b(*backend, seed);
-    const auto w = b.linear({s.out}, s.in, true), gate_up = b.linear({s.out, s.out}, s.in, false, {0, "gate_up"});
+    const auto w = b.linear({s.out}, s.in, true, {0, "o_proj", GetParam()}),
+               gate_up = b.linear({s.out, s.out}, s.in, false, {0, "gate_up", GetParam()});
     const Norm norm = b.norm(s.in, false);
     const Tensor x = b.activations(kRows, s.in), residuals = b.residuals(kRows, s.in, 3), h = b.poisoned(kRows, s.in);
     const Tensor scratch = b.poisoned(kRows, 2 * s.out), sum = b.residuals(kRows, s.out);
@@ -174,6 +178,62 @@ TEST_F(CudaRows, SameBitsFrom1To8OfAProduct) {
     }
   }
 }
+
+// A row of x that is one in one place and zero elsewhere brings out one input's weights.
+TEST_P(CudaTierRows, WeightsAreThoseOfTheTier) {
+  const uint32_t seed = fresh_seed();
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const auto backend = testing_cuda::make_backend();
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  constexpr int64_t kOut = 77, kIn = 216;
+  std::vector<bf16> weights(kOut * kIn);
+  // Groups of very different sizes, one of zeros, one of almost nothing.
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float size = std::ldexp(1.0f, static_cast<int>(i / kTierGroup % 64) - 40);
+    weights[i] = to_bf16(normal(random) * (i < kTierGroup ? 0.0f : i < 2 * kTierGroup ? 1e-38f : size));
+  }
+  const auto w = backend->place({{"w", DType::kBF16, {kOut, kIn}, weights.data()}}, {}, {0, "o_proj", tier});
+  std::vector<float> want(kOut * kIn);
+  for (int64_t o = 0; o < kOut; ++o)
+    round_to_tier(tier, &weights[static_cast<size_t>(o * kIn)], kIn, &want[static_cast<size_t>(o * kIn)]);
+  const OwnedTensor x = backend->allocate(kRows, kIn, DType::kBF16), y = backend->allocate(kRows, kOut, DType::kF32);
+  std::vector<float> got(kRows * kOut);
+  for (int64_t first = 0; first < kIn; first += kRows) {
+    std::vector<bf16> one(kRows * kIn);
+    for (int64_t r = 0; r < kRows; ++r) one[static_cast<size_t>(r * kIn + first + r)] = to_bf16(1.0f);
+    backend->upload(one.data(), x.view);
+    backend->ops().begin_step(true);
+    backend->ops().linear(*w, x.view, y.view);
+    backend->download(y.view, got.data());
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t o = 0; o < kOut; ++o) {
+        ASSERT_EQ(got[static_cast<size_t>(r * kOut + o)], want[static_cast<size_t>(o * kIn + first + r)])
+            << "output " << o << ", input " << first + r;
+      }
+    }
+  }
+}
+
+// A weight that is not a number shows in its output, and in no other.
+TEST_P(CudaTierRows, WhatIsNotFiniteShows) {
+  const auto backend = testing_cuda::make_backend();
+  constexpr int64_t kOut = 16, kIn = 144;
+  std::vector<bf16> weights(kOut * kIn, to_bf16(0.5f));
+  weights[5 * kIn + 130] = to_bf16(NAN);
+  const auto w = backend->place({{"w", DType::kBF16, {kOut, kIn}, weights.data()}}, {}, {0, "o_proj", GetParam()});
+  Bench b(*backend, 3);
+  const Tensor x = b.activations(1, kIn), y = b.poisoned_residuals(1, kOut);
+  backend->ops().begin_step(true);
+  backend->ops().linear(*w, x, y);
+  const std::vector<float> got = b.read(y);
+  for (size_t o = 0; o < kOut; ++o) EXPECT_EQ(std::isnan(got[o]), o == 5) << o;
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, CudaTierRows,
+                         testing::Values(Tier::kBf16, Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4),
+                         [](const auto& info) { return std::string(tier_name(info.param)); });
 
 TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {
   const uint32_t seed = fresh_seed();

@@ -545,6 +545,101 @@ void add_fused(Cases& cases) {
   }
 }
 
+// --- weights in a tier, as decode steps read them ---
+
+struct TierShape {
+  int64_t rows, out, in;
+  std::string name(Tier tier) const { return fmt::format("{}_{}x{}x{}", tier_name(tier), rows, out, in); }
+};
+
+// A backend may read rows as integers of 16 bits where the tier's are integers.
+double tier_tolerance(Tier tier) {
+  return tier == Tier::kInt8 || tier == Tier::kInt4 ? 6e-5 : 3e-6;
+}
+
+template <typename F>
+void decode(Bench& b, F work) {
+  b.ops().begin_step(true);
+  work();
+  b.ops().begin_step(false);
+}
+
+void add_tier_linears(Cases& cases, Tier tier, const TierShape& s) {
+  OpCase one{.op = "tier_linear", .shape = s.name(tier), .tolerance = tier_tolerance(tier), .residual = true};
+  add(cases, one, [=](Bench& b, Body) {
+    const auto w = b.linear({s.out}, s.in, s.in % 3 == 0, {0, "lm_head", tier});
+    const Tensor x = b.activations(s.rows, s.in, 1, s.in + 5), y = b.poisoned_residuals(s.rows, s.out, s.out + 3);
+    decode(b, [&] { b.ops().linear(*w, x, y); });
+    b.take(y);
+  });
+  // Not in a decode step the tier is not read.
+  one.op = "tier_linear_in_bf16";
+  one.tolerance = 3e-6;
+  add(cases, one, [=](Bench& b, Body) {
+    const auto w = b.linear({s.out}, s.in, false, {0, "lm_head", tier});
+    const Tensor x = b.activations(s.rows, s.in), y = b.poisoned_residuals(s.rows, s.out);
+    b.ops().linear(*w, x, y);
+    b.take(y);
+  });
+}
+
+void add_fused_tiers(Cases& cases, Tier tier, const TierShape& s) {
+  OpCase one{.op = "tier_linear_add",
+             .shape = s.name(tier),
+             .tolerance = tier_tolerance(tier),
+             .fused = true,
+             .residual = true};
+  add(cases, one, [=](Bench& b, Body body) {
+    const auto w = b.linear({s.out}, s.in, true, {0, "o_proj", tier});
+    const Tensor x = b.activations(s.rows, s.in), y = b.residuals(s.rows, s.out), scratch = b.poisoned(s.rows, s.out);
+    decode(b, [&] {
+      body == Body::kOwn ? b.ops().linear_add(*w, x, scratch, y) : b.ops().Ops::linear_add(*w, x, scratch, y);
+    });
+    b.take(y);
+  });
+  one.op = "tier_norm_linear";
+  one.residual = false;
+  add(cases, one, [=](Bench& b, Body body) {
+    const auto w = b.linear({s.out, 17}, s.in, false, {0, "qkv_proj", tier});
+    const Norm norm = b.norm(s.in, false);
+    const Tensor x = b.residuals(s.rows, s.in, 3), y = b.poisoned(s.rows, s.out + 17),
+                 scratch = b.poisoned(s.rows, s.in);
+    decode(b, [&] {
+      body == Body::kOwn ? b.ops().norm_linear(norm, *w, x, scratch, y)
+                         : b.ops().Ops::norm_linear(norm, *w, x, scratch, y);
+    });
+    b.take(y);
+  });
+  one.op = "tier_norm_gate_up";
+  add(cases, one, [=](Bench& b, Body body) {
+    const auto w = b.linear({s.out, s.out}, s.in, false, {0, "gate_up", tier});
+    const Norm norm = b.norm(s.in, false);
+    const Tensor x = b.residuals(s.rows, s.in, 3), y = b.poisoned(s.rows, s.out), h = b.poisoned(s.rows, s.in),
+                 scratch = b.poisoned(s.rows, 2 * s.out);
+    decode(b, [&] {
+      body == Body::kOwn ? b.ops().norm_gate_up(norm, *w, x, h, scratch, y)
+                         : b.ops().Ops::norm_gate_up(norm, *w, x, h, scratch, y);
+    });
+    b.take(y);
+  });
+}
+
+void add_tiers(Cases& cases) {
+  for (const Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4}) {
+    for (const TierShape& s : {TierShape{1, 5, 72},
+                               {3, 77, 214},
+                               {8, 77, 2048},
+                               {1, 2048, 2048},
+                               {2, 77, 6144},
+                               {8, 5, 25600},
+                               {1, 33, 1},
+                               {5, 64, 144}})
+      add_tier_linears(cases, tier, s);
+    for (const TierShape& s : {TierShape{1, 65, 214}, {8, 65, 214}, {4, 48, 2048}, {1, 304, 160}})
+      add_fused_tiers(cases, tier, s);
+  }
+}
+
 }  // namespace
 
 const std::vector<OpCase>& op_cases() {
@@ -560,6 +655,7 @@ const std::vector<OpCase>& op_cases() {
     add_steps(c);
     add_moe(c);
     add_fused(c);
+    add_tiers(c);
     return c;
   }();
   return cases;

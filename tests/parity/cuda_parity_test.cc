@@ -135,12 +135,12 @@ TEST_P(CudaGraph, SameBitsAsTheEagerRunner) {
 }
 
 // Eight sequences that have come to different lengths, and the first of them on their own.
-TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
+void expect_same_for_any_number_of_sequences(const Case& c, const TierPlan& tiers) {
   constexpr int64_t kSequences = 8;
-  const auto& [set, name] = GetParam();
+  const auto& [set, name] = c;
   const Golden golden(set, name);
-  Rig eager(set, make_backend(), kMaxRows, make_eager_runner, kSequences);
-  Rig graph(set, make_backend(), kMaxRows, make_graph_runner, kSequences);
+  Rig eager(set, make_backend(), kMaxRows, make_eager_runner, kSequences, tiers);
+  Rig graph(set, make_backend(), kMaxRows, make_graph_runner, kSequences, tiers);
   const auto fill = [&](Rig& rig, std::vector<int32_t>& tokens) {
     const Rig::Prompt prompt = rig.prepare(golden, nullptr);
     const int64_t n = static_cast<int64_t>(prompt.ids.size());
@@ -162,6 +162,22 @@ TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
     expect_same(decode(eager, eager_heads, first), want, rows, "eager");
     expect_same(decode(graph, graph_heads, first), want, rows, "recorded");
     expect_same(decode(graph, graph_heads, first, true), want, rows, "replayed over poison");
+  }
+}
+
+TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
+  expect_same_for_any_number_of_sequences(GetParam(), {});
+}
+
+TEST_P(CudaGraph, SameBitsInATier) {
+  const TierPlan mixed(Tier::kW4, {{"lm_head", Tier::kInt8}, {"L0.o_proj", Tier::kBf16}, {"mlp_down", Tier::kInt4}});
+  for (const auto& [name, tiers] : {std::pair<std::string, TierPlan>{"int8", {Tier::kInt8, {}}},
+                                    {"w8", {Tier::kW8, {}}},
+                                    {"int4", {Tier::kInt4, {}}},
+                                    {"w4", {Tier::kW4, {}}},
+                                    {"mixed", mixed}}) {
+    SCOPED_TRACE(name);
+    expect_same_for_any_number_of_sequences(GetParam(), tiers);
   }
 }
 

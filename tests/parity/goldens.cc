@@ -75,12 +75,12 @@ double cosine(const float* a, const float* b, size_t n) {
 }
 
 Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows, const RunnerFactory& make_runner,
-         int64_t sequences)
+         int64_t sequences, const TierPlan& tiers)
     : backend_(std::move(backend)) {
   const auto folder = checkpoint_folder(set);
   checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder));
   config_ = load_model_config(folder);
-  weights_ = load_weights(*checkpoint_, config_, *backend_);
+  weights_ = load_weights(*checkpoint_, config_, *backend_, {}, tiers);
   const PixelScale scale{{127.5f, 127.5f, 127.5f}, {127.5f, 127.5f, 127.5f}};
   tower_ = std::make_unique<VisionTower>(config_.vision, weights_.vision, *backend_, scale);
   decoder_ = std::make_unique<Decoder>(config_, weights_.decoder, *backend_,

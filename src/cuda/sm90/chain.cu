@@ -23,15 +23,18 @@ using Place = int32_t;
 
 // One row times weights. As GemvArguments, but small: a launch's parameters are few.
 struct ProductLink {
-  const bf16* w;
+  const void* w;  // bf16 rows, or chunks of a tier
   const void* x;
   void* y;
   const float *norm, *bias;
-  int stride, out, in;
+  int stride, out, in;  // stride: elements; of a tier chunks of a tile
   float eps;
   Place from, old, to;
   Into into;
   bool y_float, pairs;
+  Tier tier;
+
+  __device__ __forceinline__ TierMatrix coded() const { return {static_cast<const uint8_t*>(w), stride, tier}; }
 };
 
 struct AttendLink {
@@ -65,11 +68,11 @@ constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
 constexpr int kGroup = 4;                // tiles that are finished together
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
-constexpr int kInFlight = 3;
+constexpr int kInFlight = 3, kNibblesInFlight = 5;
 struct Links {
   AttendStep step;
   int count;
-  int staged_bytes, stages;
+  int staged_bytes, stage_bytes, stages;
   int slots;  // taken
   ChainScratch scratch;
   Link links[kMostLinks];
@@ -83,6 +86,7 @@ static_assert(kMostLinks < 1 << kLinkBits);
 // A stage holds a piece of 8 rows of weights, or keys and values of two warps.
 template <int kDim>
 constexpr int kStageBytes = std::max(kWeightStageBytes, 2 * WarpTile<kDim>::kBytes);
+constexpr int kCodedStageBytes = std::max(kStageBytes<128>, tier_stage_bytes(Tier::kInt8));
 constexpr int kPartStages = kPartWarps / 2;
 
 // The slots and words of a launch, as a link sees them.
@@ -142,7 +146,6 @@ struct MailParts {
 
 __device__ __forceinline__ GemvArguments arguments_of(const ProductLink& link) {
   GemvArguments a = {};
-  a.w = link.w;
   a.stride = link.stride;
   a.out = link.out;
   a.in = link.in;
@@ -166,9 +169,10 @@ struct MailEnds {
   using Old = Slot;
   static constexpr bool kFarArguments = false;
 
+  template <Staging kStaging>
   __device__ __forceinline__ void stage(const GemvArguments& a, int team, int padded, char* staged) const {
     if (link.from < 0) {
-      if (team == 0) PlainEnds().stage(a, team, padded, staged);
+      if (team == 0) PlainEnds().stage<kStaging>(a, team, padded, staged);
       return;
     }
     const Crew<2> crew = {kUsers, team};
@@ -178,20 +182,23 @@ struct MailEnds {
     if (a.norm) {
       const SlotPairs row = {mail.slots + link.from, a.in / 2};
       const auto sum_of_all = [&](float v, float) { return sum_of_teams(v, team); };
-      return stage_normed<Staging::kSwapped>(a, norm, row, padded, crew, sum_of_all,
-                                             reinterpret_cast<uint32_t*>(staged));
+      return stage_normed<kStaging>(a, norm, row, padded, crew, sum_of_all, reinterpret_cast<uint32_t*>(staged));
     }
     const SlotQuads row = {mail.slots + link.from, a.in / 8};
-    constexpr int kBatch = 2, kAll = Ring<true>::kAllUsers;  // batches of 8 inputs, whose loads are in flight together
+    // Batches of 8 inputs, whose loads are in flight together.
+    constexpr int kAll = Ring<true>::kAllUsers, kTogether = kUnits<kStaging>, kBatch = 2 / kTogether;
+    const int count = padded / 8 / kTogether;
 #pragma unroll 1
-    for (int first = threadIdx.x; first < padded / 8; first += kBatch * kAll) {
-      uint4 raw[kBatch];
+    for (int first = threadIdx.x; first < count; first += kBatch * kAll) {
+      uint4 raw[kBatch * kTogether];
       fetch(
-          row, [&](int i) { return first + i * kAll; }, raw);
+          row, [&](int i) { return unit_of<kStaging>(first + i / kTogether * kAll, i % kTogether); }, raw);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        const int c = first + i * kAll;
-        if (c < padded / 8) reinterpret_cast<uint4*>(staged)[c] = placed<Staging::kSwapped>(raw[i]);
+        uint4 units[kTogether];
+#pragma unroll
+        for (int k = 0; k < kTogether; ++k) units[k] = raw[i * kTogether + k];
+        if (first + i * kAll < count) place_units<kStaging>(units, first + i * kAll, reinterpret_cast<uint4*>(staged));
       }
     }
   }
@@ -283,8 +290,8 @@ __device__ __forceinline__ void bring_norms(const Link* links, int n, int count,
   }
 }
 
-// What the copying warps do.
-template <int kDim>
+// What the copying warps do. kCoded: there are links with weights in a tier.
+template <int kDim, bool kCoded>
 __device__ __forceinline__ void send_links(const Link* links, int count, const AttendStep& step, Ring<true>& ring) {
   const Parts parts = parts_of(step);
 #pragma unroll 1
@@ -295,7 +302,14 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
       bring_norms(links, n + kLinksAhead, count, kDim);
     if (link.kind == Link::Kind::kProduct) {
       const ProductLink& p = link.product;
-      send_weights(p.w, p.stride, p.out, {first, static_cast<int>(gridDim.x), tiles_of(p.out)}, ring);
+      const Tiles tiles = {first, static_cast<int>(gridDim.x), tiles_of(p.out)};
+      if (kCoded && p.tier != Tier::kBf16) {
+        ring.most_in_flight = p.tier == Tier::kInt4 || p.tier == Tier::kW4 ? kNibblesInFlight : kInFlight;
+        send_chunks(p.coded(), tiles, ring);
+        ring.most_in_flight = kInFlight;
+      } else {
+        send_weights(static_cast<const bf16*>(p.w), p.stride, p.out, tiles, ring);
+      }
     } else {
       send_tokens<kDim>(link.attend.k, link.attend.v, step, parts, first, ring);
     }
@@ -428,7 +442,7 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
   }
 }
 
-template <int kDim>
+template <int kDim, bool kCoded>
 __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __grid_constant__ Links c) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint4 shared[];
@@ -443,14 +457,14 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   char* staged = reinterpret_cast<char*>(shared + link_chunks);
   const ProductRoom room = {staged, reinterpret_cast<float*>(staged + c.staged_bytes)};
   const int team = threadIdx.x / kUsers;  // the last one copies
-  Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams), kStageBytes<kDim>,
-                  c.stages);
+  Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams),
+                  kCoded ? c.stage_bytes : kStageBytes<kDim>, c.stages);
   if (threadIdx.x == 0) ring.start();
   __syncthreads();
   ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
     leave_registers<24>();
-    return send_links<kDim>(links, c.count, c.step, ring);
+    return send_links<kDim, kCoded>(links, c.count, c.step, ring);
   }
   take_registers<112>();
 
@@ -486,9 +500,15 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     const GemvArguments a = arguments_of(link.product);
     mail.expected = tiles_of(a.out);
     if (first >= tiles_of(a.out)) continue;
-    const int padded = (link.product.stride + kStep - 1) / kStep * kStep;
+    const ProductLink& p = link.product;
     const Tiles tiles = {first, static_cast<int>(gridDim.x), tiles_of(a.out)};
-    multiply_tiles<2, kGroup>(a, tiles, padded, team, room, ring, MailEnds{link.product, mail, before});
+    const MailEnds ends = {p, mail, before};
+    if (kCoded && p.tier != Tier::kBf16) {
+      multiply_tiles<CodedWeights, kGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
+    } else {
+      const int padded = (p.stride + kStep - 1) / kStep * kStep;
+      multiply_tiles<PlainWeights<2>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
+    }
   }
   // The last block to leave makes the counters what the next launch expects.
   meet_all();
@@ -512,20 +532,25 @@ int64_t bytes_before(int64_t links, int64_t staged_bytes) {
   return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams);
 }
 // Whether enough stages fit behind it.
-constexpr int kFewestStages = std::max(kPartStages, kInFlight + 1);
-bool has_room(const Queue& queue, int64_t links, int64_t staged_bytes) {
-  return bytes_before(links, staged_bytes) + kFewestStages * kStageBytes<128> <= queue.block_shared_bytes;
+constexpr int fewest_stages(bool coded) {
+  return std::max(kPartStages, (coded ? kNibblesInFlight : kInFlight) + 1);
+}
+bool has_room(const Queue& queue, int64_t links, int64_t staged_bytes, bool coded) {
+  const int stage = coded ? kCodedStageBytes : kStageBytes<128>;
+  return bytes_before(links, staged_bytes) + fewest_stages(coded) * stage <= queue.block_shared_bytes;
 }
 
-template <int kDim>
+template <int kDim, bool kCoded>
 void run(const Queue& queue, Links& links) {
   static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(chain_kernel<kDim>), queue.block_shared_bytes);
+  const auto kernel = chain_kernel<kDim, kCoded>;
+  memory.allow(reinterpret_cast<const void*>(kernel), queue.block_shared_bytes);
   const int before = static_cast<int>(bytes_before(links.count, links.staged_bytes));
-  links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / kStageBytes<kDim>);
-  CHECK(links.stages >= kFewestStages);
-  launch_together(queue, chain_kernel<kDim>, queue.multiprocessors, Ring<true>::kThreads,
-                  static_cast<size_t>(before + links.stages * kStageBytes<kDim>), links);
+  links.stage_bytes = std::max(links.stage_bytes, kStageBytes<kDim>);
+  links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / links.stage_bytes);
+  CHECK(links.stages >= fewest_stages(kCoded));
+  launch_together(queue, kernel, queue.multiprocessors, Ring<true>::kThreads,
+                  static_cast<size_t>(before + links.stages * links.stage_bytes), links);
 }
 
 }  // namespace
@@ -536,6 +561,7 @@ struct Chain::State {
   std::map<const void*, Place> tensors;  // written by links
   const void* last = nullptr;            // what the last link wrote
   int head_dim = 0;
+  bool coded = false;  // there are links with weights in a tier
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
   // The next link, with a place for what it writes; null where there is none.
@@ -554,7 +580,7 @@ Chain::Chain(const Queue& queue, ChainScratch scratch) : queue_(queue), state_(s
 }
 Chain::~Chain() = default;
 
-bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
+bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, Into into, Tensor out,
                     std::function<void()> alone) {
   const bool pairs = w.order == CudaLinear::Order::kPairs;
   if (x.rows != 1 || w.in % 8 != 0 || out.cols % 2 != 0 || pairs != (into == Into::kSiluPairs)) return false;
@@ -563,8 +589,10 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   // The last of a chain, such as logits, has no reader: it takes no slots.
   const bool has_reader = out.cols <= kMostColumns;
   const int number = s.links.count;
-  const int bytes = std::max(s.links.staged_bytes, staged_bytes(1, padded_columns(w)));
-  if (!has_room(queue_, number + 1, bytes)) return false;
+  const bool coded = tier != Tier::kBf16;
+  const int bytes = std::max(s.links.staged_bytes,
+                             coded ? coded_staged_bytes(1, w.coded.chunks) : staged_bytes(1, padded_columns(w)));
+  if (!has_room(queue_, number + 1, bytes, s.coded || coded)) return false;
   const auto before = s.tensors.find(out.data);
   const Place old = into == Into::kAdd && before != s.tensors.end() ? before->second : -1;
   const Place from = number > 0 ? s.tensors.at(x.data) : -1;
@@ -574,10 +602,25 @@ bool Chain::product(const CudaLinear& w, Tensor x, const Norm* norm, Into into, 
   link->kind = Link::Kind::kProduct;
   link->first = s.next_block;
   ProductLink& p = link->product;
-  p = {a.w,   a.x,       a.y,    a.norm, a.bias, static_cast<int>(a.stride),
-       a.out, a.in,      a.eps,  from,   old,    s.tensors.at(out.data),
-       into,  a.y_float, a.pairs};
+  p = {coded ? static_cast<const void*>(w.coded.data) : a.w,
+       a.x,
+       a.y,
+       a.norm,
+       a.bias,
+       coded ? w.coded.chunks : static_cast<int>(a.stride),
+       a.out,
+       a.in,
+       a.eps,
+       from,
+       old,
+       s.tensors.at(out.data),
+       into,
+       a.y_float,
+       a.pairs,
+       tier};
   s.links.staged_bytes = bytes;
+  s.coded |= coded;
+  if (coded) s.links.stage_bytes = std::max(s.links.stage_bytes, tier_stage_bytes(tier));
   const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
   s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
   if (!has_reader) s.last = nullptr;
@@ -593,7 +636,7 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
   const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
   const int bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
   if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
-  if (!has_room(queue_, s.links.count + 1, bytes)) return false;
+  if (!has_room(queue_, s.links.count + 1, bytes, s.coded)) return false;
   CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
@@ -628,9 +671,9 @@ void Chain::launch() {
   if (c.count < kWorthALaunch) {
     for (const auto& link : state_->alone) link();
   } else if (state_->head_dim == 64) {
-    run<64>(queue_, c);
+    state_->coded ? run<64, true>(queue_, c) : run<64, false>(queue_, c);
   } else {
-    run<128>(queue_, c);
+    state_->coded ? run<128, true>(queue_, c) : run<128, false>(queue_, c);
   }
   const ChainScratch scratch = c.scratch;
   *state_ = {};

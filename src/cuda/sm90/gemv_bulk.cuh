@@ -1,9 +1,10 @@
-// Both sides of a product of few rows whose weights come through a ring of stages: 8 outputs by 1024 inputs each.
+// Both sides of a product of few rows whose weights come through a ring of stages: 8 outputs by 1024 inputs each, of a tier by 2048.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "cuda/gemv.cuh"
 #include "cuda/sm90/ring.cuh"
+#include "cuda/tier_codes.cuh"
 
 namespace vireo::cuda {
 
@@ -49,11 +50,52 @@ template <bool kNamed>
   }
 }
 
+// A stage of a tier: chunks, two per warp, in one piece.
+inline constexpr int kStageChunks = 16;
+inline constexpr int tier_stage_bytes(Tier tier) {
+  return kStageChunks * chunk_bytes(tier);
+}
+static_assert(kUserWarps * 2 == kStageChunks && kChunkOuts == kTileOuts);
+
+__device__ __forceinline__ int chunk_bytes_of(Tier tier) {
+  return tier == Tier::kInt4 || tier == Tier::kW4 ? kChunkBytes<Tier::kInt4> : kChunkBytes<Tier::kInt8>;
+}
+
+// The same for a matrix in a tier.
+template <bool kNamed>
+[[maybe_unused]] __device__ __forceinline__ void send_chunks(const TierMatrix& w, Tiles tiles, Ring<kNamed>& ring) {
+  using R = Ring<kNamed>;
+  constexpr int kCopies = 4, kOfCopy = kStageChunks / kCopies, kOfWarp = kCopies / R::kCopyWarps;
+  const int lane = threadIdx.x % 32, warp = (threadIdx.x - R::kAllUsers) / 32, bytes = chunk_bytes_of(w.tier);
+  const int first = (warp * kOfWarp + lane) * kOfCopy;  // chunk that this lane sends for, and those after it
+  const uint64_t policy = read_once();
+#pragma unroll 1
+  for (int tile = tiles.first; tile < tiles.end; tile += tiles.step) {
+    const uint8_t* from = w.data + int64_t{tile} * w.chunks * bytes;
+#pragma unroll 1
+    for (int chunk = 0; chunk < w.chunks; chunk += kStageChunks) {
+      const int count = min(kStageChunks, w.chunks - chunk), mine = min(kOfCopy, count - first);
+      ring.wait_empty();
+      if (R::kThrottles) ring.wait_in_flight(ring.most_in_flight);
+      if (warp == 0 && lane == 0) expect_bytes(ring.full(), count * bytes);
+      if (R::kCopyWarps == 1) __syncwarp();
+      if (lane < kOfWarp && mine > 0)
+        copy_bulk(ring.address() + first * bytes, from + (chunk + first) * bytes, mine * bytes, ring.full(), policy);
+      ring.next();
+    }
+  }
+}
+
 // Bytes of staged rows. Whole stages are read, and what lies behind the end of a row is thrown away: nothing else may lie there.
 __host__ __device__ inline constexpr int staged_bytes(int rows, int padded) {
   const int whole = (padded + kStageIn - 1) / kStageIn * kStageIn;
   const int end = whole * 2 > staged_stride(padded) ? whole * 2 : staged_stride(padded);
   return (rows - 1) * staged_stride(padded) + end;
+}
+
+// Of a tier only chunks that there are are read.
+__host__ __device__ inline constexpr int coded_staged_bytes(int rows, int chunks) {
+  return rows * staged_stride(chunks * kChunkIn);
 }
 
 // What the users of a block need beside the ring.
@@ -98,45 +140,112 @@ struct Operands {
   }
 };
 
-// One tile: the warp's sums go to its part. Those of row r and output o lie at [r][.][o]. Of its four pieces of a stage kPieces are read at
-// once. Sums of even and of odd stages are two, and become one at the end, so that two teams, of which each has every other stage of the
-// ring, get the same bits as one. `before` is the number of stages before the tile.
-template <int kPieces, int kGroup, bool kNamed>
-[[maybe_unused]] __device__ __forceinline__ void multiply_tile(uint32_t my_w, uint32_t my_x, int my_in, int stride,
-                                                               int rows, int team, int before, Ring<kNamed>& ring,
-                                                               float* parts, int part) {
+// Weights as the checkpoint has them, a lane's share: of its four pieces of a stage kPieces are read at once.
+template <int kPieces>
+struct PlainWeights {
+  static constexpr Staging kStaging = Staging::kSwapped;
+  static constexpr int kInputs = kStageIn;  // of a stage
+  int columns, my_in;
+  uint32_t my_w, my_x;
+
+  // `staged` is the lane's row of x.
+  __device__ __forceinline__ PlainWeights(int stride, uint32_t staged) : columns(stride) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
+    my_in = warp * 2 * kStep + lane % 4 * 8;
+    my_w = lane / 4 * kWeightPitch + my_in * 2;
+    my_x = staged + my_in * 2;
+  }
+  // `in` inputs are before the stage.
+  __device__ __forceinline__ void multiply(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; i += kPieces) {
+      Operands<kPieces> o;
+      o.load(stage + my_w + i * 64, my_x + in * 2 + i * 64, has_row);
+      if (in + kStageIn > columns) o.clear_behind(columns - in - my_in - i * 32);
+      o.multiply(to);
+    }
+  }
+  __device__ __forceinline__ float total(const float (&sums)[2][4], int i) const { return sums[0][i] + sums[1][2 + i]; }
+};
+
+// Weights in a tier.
+struct CodedWeights {
+  static constexpr Staging kStaging = Staging::kGroups;
+  static constexpr int kInputs = kStageChunks * kChunkIn;
+  Tier tier;
+  int columns;
+  uint32_t my_x;
+
+  __device__ __forceinline__ CodedWeights(const TierMatrix& w, uint32_t staged)
+      : tier(w.tier), columns(w.chunks * kChunkIn), my_x(staged + threadIdx.x % 4 * 16) {}
+  __device__ __forceinline__ void multiply(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
+    switch (tier) {
+      case Tier::kInt8:
+        return multiply_chunks<Tier::kInt8>(stage, in, has_row, to);
+      case Tier::kW8:
+        return multiply_chunks<Tier::kW8>(stage, in, has_row, to);
+      case Tier::kInt4:
+        return multiply_chunks<Tier::kInt4>(stage, in, has_row, to);
+      default:
+        return multiply_chunks<Tier::kW4>(stage, in, has_row, to);
+    }
+  }
+  __device__ __forceinline__ float total(const float (&sums)[2][4], int i) const {
+    return (sums[0][i] + sums[1][2 + i]) * unit();
+  }
+
+ private:
+  __device__ __forceinline__ float unit() const {
+    return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
+           : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
+                                 : Decoder<Tier::kW8>::kUnit;
+  }
+  template <Tier kTier>
+  __device__ __forceinline__ void multiply_chunks(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
+    constexpr int kBytes = kChunkBytes<kTier>;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
+#pragma unroll 1
+    for (int chunk = warp; chunk < kStageChunks && in + chunk * kChunkIn < columns; chunk += kUserWarps) {
+      const uint32_t at = stage + chunk * kBytes;
+      multiply_chunk<kTier>(at + lane * 16, at + kBytes - kChunkScaleBytes + lane % 4 * 16,
+                            my_x + (in + chunk * kChunkIn) * 2, has_row, to);
+    }
+  }
+};
+static_assert(Decoder<Tier::kW8>::kUnit == 1 && Decoder<Tier::kW4>::kUnit == 1);
+
+// One tile: the warp's sums go to its part. Those of row r and output o lie at [r][.][o]. Sums of even and of odd stages are two, and
+// become one at the end, so that two teams, of which each has every other stage of the ring, get the same bits as one. `before` is
+// the number of stages before the tile.
+template <int kGroup, bool kNamed, typename Weights>
+[[maybe_unused]] __device__ __forceinline__ void multiply_tile(const Weights& weights, int rows, int team, int before,
+                                                               Ring<kNamed>& ring, float* parts, int part) {
   constexpr bool kTeams = Ring<kNamed>::kTeams > 1;
   const int lane = threadIdx.x % 32, first = kTeams ? (before + team) % 2 : 0;
   const bool has_row = lane / 4 < rows;
   float sums[kTeams ? 1 : 2][2][4] = {};
   const auto multiply = [&](int in, float (&to)[2][4]) {
     ring.wait_full();
-#pragma unroll
-    for (int i = 0; i < 4; i += kPieces) {
-      Operands<kPieces> o;
-      o.load(ring.address() + my_w + i * 64, my_x + in * 2 + i * 64, has_row);
-      if (in + kStageIn > stride) o.clear_behind(stride - in - my_in - i * 32);
-      o.multiply(to);
-    }
+    weights.multiply(ring.address(), in, has_row, to);
     ring.release();
     ring.next();
   };
 #pragma unroll 1
-  for (int in = 0; in < stride; in += 2 * kStageIn) {
-    const bool two = in + kStageIn < stride;
+  for (int in = 0; in < weights.columns; in += 2 * Weights::kInputs) {
+    const bool two = in + Weights::kInputs < weights.columns;
     if (kTeams) {
       if (first == 1) ring.next();
-      if (first == 0 || two) multiply(in + first * kStageIn, sums[0]);
+      if (first == 0 || two) multiply(in + first * Weights::kInputs, sums[0]);
       if (first == 0 && two) ring.next();
     } else {
       multiply(in, sums[0]);
-      if (two) multiply(in + kStageIn, sums[kTeams ? 0 : 1]);
+      if (two) multiply(in + Weights::kInputs, sums[kTeams ? 0 : 1]);
     }
   }
   if (!has_row) return;
   const auto sum = [&](int i) {
-    const float even = sums[0][0][i] + sums[0][1][2 + i];
-    return kTeams ? even : even + (sums[kTeams ? 0 : 1][0][i] + sums[kTeams ? 0 : 1][1][2 + i]);
+    const float even = weights.total(sums[0], i);
+    return kTeams ? even : even + weights.total(sums[kTeams ? 0 : 1], i);
   };
   float* to = parts + (first * kUserWarps + threadIdx.x / 32 % kUserWarps) * part;
   *reinterpret_cast<float2*>(to + lane / 4 * kGroup * kTileOuts + lane % 4 * 2) = {sum(0), sum(1)};
@@ -147,10 +256,11 @@ struct PlainEnds {
   using Old = float;
   static constexpr bool kFarArguments = true;
   // Waits for x and brings it to `staged`.
+  template <Staging kStaging>
   __device__ __forceinline__ void stage(const GemvArguments& a, int /*team*/, int padded, char* staged) const {
     const auto norm = first_weights<32 / kUserWarps>(a, Crew<1>{kUsers});
     wait_for_previous();
-    stage_rows<Staging::kSwapped>(a, norm, padded, kUsers, sum_of_users, staged);
+    stage_rows<kStaging>(a, norm, padded, kUsers, sum_of_users, staged);
   }
   // What is added to: sent for early, used late.
   __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int row, int out) const {
@@ -166,15 +276,15 @@ struct PlainEnds {
 
 // Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: output i % 8 of tile
 // i / 8 % kGroup of the group, of row i / 8 / kGroup.
-template <int kPieces, int kGroup, bool kNamed, typename Ends>
-[[maybe_unused]] __device__ __forceinline__ void multiply_tiles(const GemvArguments& a, Tiles tiles, int padded,
-                                                                int team, ProductRoom room, Ring<kNamed>& ring,
-                                                                const Ends& ends) {
+// Matrix: what Weights are made of.
+template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename Ends>
+[[maybe_unused]] __device__ __forceinline__ void multiply_tiles(const GemvArguments& a, const Matrix& matrix,
+                                                                Tiles tiles, int padded, int team, ProductRoom room,
+                                                                Ring<kNamed>& ring, const Ends& ends) {
   static_assert(kGroup * kTileOuts * kGemvRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
   const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
-  ends.stage(b, team, padded, room.staged);
+  ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
   const auto all_meet = [] {
     if (kTeams > 1) {
       meet_all();
@@ -183,25 +293,24 @@ template <int kPieces, int kGroup, bool kNamed, typename Ends>
     }
   };
   all_meet();
-  const int part = kTileOuts * kGroup * a.rows, stride = static_cast<int>(a.stride);
-  const int my_in = warp * 2 * kStep + lane % 4 * 8;
-  const uint32_t my_w = lane / 4 * kWeightPitch + my_in * 2;
-  const uint32_t my_x = shared_address(room.staged) + min(lane / 4, a.rows - 1) * staged_stride(padded) + my_in * 2;
-  const int stages = (stride + kStageIn - 1) / kStageIn;
+  const int part = kTileOuts * kGroup * a.rows, my_row = min(static_cast<int>(threadIdx.x % 32) / 4, a.rows - 1);
+  const Weights weights(matrix, shared_address(room.staged) + my_row * staged_stride(padded));
+  const int stages = (weights.columns + Weights::kInputs - 1) / Weights::kInputs;
   int turn = 0, before = 0;
 #pragma unroll 1
   for (int group = tiles.first; group < tiles.end; group += kGroup * tiles.step, ++turn) {
     // Another warp each time, for who finishes falls behind.
     const int result = (threadIdx.x + turn * 32) % (kTeams * kUsers);
-    const int my_tile = group + result / kTileOuts % kGroup * tiles.step, my_row = result / (kTileOuts * kGroup);
-    const int my_out = my_tile * kTileOuts + result % kTileOuts;
-    const bool mine = my_row < a.rows && my_tile < tiles.end && my_out < a.out, adds = mine && b.into == Into::kAdd;
+    const int tile_of_mine = group + result / kTileOuts % kGroup * tiles.step, out_row = result / (kTileOuts * kGroup);
+    const int my_out = tile_of_mine * kTileOuts + result % kTileOuts;
+    const bool mine = out_row < a.rows && tile_of_mine < tiles.end && my_out < a.out,
+               adds = mine && b.into == Into::kAdd;
     typename Ends::Old old = {};
-    if (adds) old = ends.send_for_old(b, my_row, my_out);
+    if (adds) old = ends.send_for_old(b, out_row, my_out);
     float* parts = room.parts + turn % 2 * kTeams * kUserWarps * part;
 #pragma unroll 1
     for (int i = 0, tile = group; i < kGroup && tile < tiles.end; ++i, tile += tiles.step, before += stages) {
-      multiply_tile<kPieces, kGroup>(my_w, my_x, my_in, stride, a.rows, team, before, ring, parts + i * kTileOuts, part);
+      multiply_tile<kGroup>(weights, a.rows, team, before, ring, parts + i * kTileOuts, part);
     }
     // Parts are read before those two groups later are written: all meet in between.
     all_meet();
@@ -213,7 +322,7 @@ template <int kPieces, int kGroup, bool kNamed, typename Ends>
       v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
     }
     const float up = __shfl_down_sync(kAllLanes, v, 1);
-    ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
+    ends.finish(b, mine, out_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
   }
 }
 

@@ -1,0 +1,144 @@
+// Products of few rows with a matrix in a tier, on any device: as gemv.cu, each warp multiplies every so many chunks of a block's tiles
+// and copies its next ones into a ring of its own.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "base/check.h"
+#include "cuda/gemv.cuh"
+#include "cuda/tier_codes.cuh"
+
+namespace vireo::cuda {
+namespace {
+
+constexpr int kDepth = 8;  // chunks in flight per warp
+static_assert(kChunkOuts == kTileOuts);
+
+// 16 bytes to and from the same place of a chunk: those of its codes by the lane that reads them.
+template <Tier kTier>
+__device__ __forceinline__ void copy_chunk(uint32_t to, const uint8_t* from, int lane) {
+  constexpr int kPieces = kChunkBytes<kTier> / 16;
+#pragma unroll
+  for (int i = 0; i < kPieces; i += 32) {
+    if (i + lane < kPieces) copy_async(to + (i + lane) * 16, from + (i + lane) * 16, true);
+  }
+}
+
+template <Tier kTier>
+__global__ void __launch_bounds__(512, 1) coded_gemv_kernel(GemvArguments a, TierMatrix w) {
+  constexpr int kBytes = kChunkBytes<kTier>;
+  extern __shared__ uint4 shared[];
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  const int tiles = (a.out + kTileOuts - 1) / kTileOuts, padded = w.chunks * kChunkIn, part = kTileOuts * a.rows;
+  char* staged = reinterpret_cast<char*>(shared);
+  float* parts = reinterpret_cast<float*>(staged + a.rows * staged_stride(padded));  // of the warps, for two tiles
+  const uint32_t ring = shared_address(parts + 2 * warps * part) + warp * kDepth * kBytes;
+
+  int tile_ahead = warp < w.chunks ? blockIdx.x : tiles, chunk_ahead = warp;
+  uint32_t slot = ring;
+  const auto fetch = [&] {
+    if (tile_ahead < tiles) {
+      copy_chunk<kTier>(slot, w.data + (int64_t{tile_ahead} * w.chunks + chunk_ahead) * kBytes, lane);
+      chunk_ahead += warps;
+      if (chunk_ahead >= w.chunks) {
+        chunk_ahead = warp;
+        tile_ahead += gridDim.x;
+      }
+    }
+    commit_copies();
+    slot = slot == ring + (kDepth - 1) * kBytes ? ring : slot + kBytes;
+  };
+#pragma unroll 1
+  for (int i = 0; i < kDepth; ++i) fetch();
+  const auto norm = first_weights<4>(a, Crew<1>{static_cast<int>(blockDim.x)});
+  const GemvArguments b = in_registers(a);
+
+  let_next_start();
+  wait_for_previous();
+  stage_rows<Staging::kGroups>(
+      b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
+  __syncthreads();
+
+  // Thread i < 8 * rows finishes output i % 8 of row i / 8.
+  const int my_row = threadIdx.x / kTileOuts, my_out = threadIdx.x % kTileOuts;
+  const bool has_row = lane / 4 < a.rows;
+  const uint32_t my_x = shared_address(staged) + lane / 4 * staged_stride(padded) + lane % 4 * 16;
+  int turn = 0;
+#pragma unroll 1
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
+    float sums[2][4] = {};
+#pragma unroll 1
+    for (int chunk = warp; chunk < w.chunks; chunk += warps) {
+      wait_for_copies<kDepth - 1>();
+      // Scales are read by lanes that did not copy them.
+      __syncwarp();
+      const uint32_t scales = slot + kBytes - kChunkScaleBytes + lane % 4 * 16;
+      multiply_chunk<kTier>(slot + lane * 16, scales, my_x + chunk * kChunkIn * 2, has_row, sums);
+      __syncwarp();
+      fetch();
+    }
+    if (has_row) {
+      constexpr float kUnit = Decoder<kTier>::kUnit;
+      float* to = parts + (turn * warps + warp) * part + lane / 4 * kTileOuts + lane % 4 * 2;
+      *reinterpret_cast<float2*>(to) = {(sums[0][0] + sums[1][2]) * kUnit, (sums[0][1] + sums[1][3]) * kUnit};
+    }
+    __syncthreads();
+    if (threadIdx.x < kTileOuts * kGemvRows) {
+      float v = 0;
+      const float* of = parts + turn * warps * part + min(static_cast<int>(threadIdx.x), part - 1);
+#pragma unroll 4
+      for (int i = 0; i < warps; ++i) v += of[i * part];
+      const float up = __shfl_down_sync(kAllLanes, v, 1);
+      const int out = tile * kTileOuts + my_out;
+      if (my_row < a.rows && out < a.out) {
+        const bool adds = a.into == Into::kAdd;
+        finish(b, my_row, out, v, up, adds ? static_cast<const float*>(b.y)[my_row * b.y_stride + out] : 0.0f);
+      }
+    }
+  }
+}
+
+// Shared memory of a block: the rows of x, the parts, the rings.
+int64_t shared_bytes(const TierMatrix& w, int64_t rows, int warps) {
+  const int64_t parts = 2 * warps * kTileOuts * rows * int64_t{sizeof(float)};
+  return rows * staged_stride(w.chunks * kChunkIn) + parts + int64_t{chunk_bytes(w.tier)} * warps * kDepth;
+}
+
+template <Tier kTier>
+void run(const Queue& queue, const GemvArguments& a, const TierMatrix& w, GemvShape shape) {
+  static SharedMemory memory;
+  memory.allow(reinterpret_cast<const void*>(coded_gemv_kernel<kTier>), queue.block_shared_bytes);
+  const int grid = std::min((a.out + kTileOuts - 1) / kTileOuts, queue.multiprocessors * shape.blocks_per_processor);
+  launch(queue, coded_gemv_kernel<kTier>, grid, shape.warps * 32,
+         static_cast<size_t>(shared_bytes(w, a.rows, shape.warps)), a, w);
+}
+
+}  // namespace
+
+void coded_gemv_copies(const Queue& queue, const CudaLinear& linear, Tensor x, const Norm* norm, Into into, Tensor out,
+                       GemvShape shape) {
+  const TierMatrix& w = linear.coded;
+  int most = kGemvRows;
+  while (most > 1 && shared_bytes(w, most, shape.warps) > queue.block_shared_bytes) --most;
+  while (shape.warps > 2 && shared_bytes(w, most, shape.warps) > queue.block_shared_bytes) shape.warps /= 2;
+  CHECK(shared_bytes(w, most, shape.warps) <= queue.block_shared_bytes);
+  for (int64_t first = 0; first < x.rows; first += most) {
+    const int64_t rows = std::min<int64_t>(most, x.rows - first);
+    const GemvArguments a = gemv_arguments(linear, x.slice_rows(first, rows), norm, into, out.slice_rows(first, rows));
+    switch (w.tier) {
+      case Tier::kInt8:
+        run<Tier::kInt8>(queue, a, w, shape);
+        break;
+      case Tier::kW8:
+        run<Tier::kW8>(queue, a, w, shape);
+        break;
+      case Tier::kInt4:
+        run<Tier::kInt4>(queue, a, w, shape);
+        break;
+      default:
+        CHECK(w.tier == Tier::kW4);
+        run<Tier::kW4>(queue, a, w, shape);
+    }
+  }
+}
+
+}  // namespace vireo::cuda
