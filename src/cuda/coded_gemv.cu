@@ -10,8 +10,7 @@
 namespace vireo::cuda {
 namespace {
 
-constexpr int kDepth = 8;  // chunks in flight per warp
-static_assert(kChunkOuts == kTileOuts);
+constexpr int kDepth = 4;  // chunks in flight per warp
 
 // 16 bytes to and from the same place of a chunk: those of its codes by the lane that reads them.
 template <Tier kTier>
@@ -23,12 +22,12 @@ __device__ __forceinline__ void copy_chunk(uint32_t to, const uint8_t* from, int
   }
 }
 
-template <Tier kTier>
-__global__ void __launch_bounds__(512, 1) coded_gemv_kernel(GemvArguments a, TierMatrix w) {
+template <Tier kTier, int kRows>
+__global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, TierMatrix w) {
   constexpr int kBytes = kChunkBytes<kTier>;
   extern __shared__ uint4 shared[];
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-  const int tiles = (a.out + kTileOuts - 1) / kTileOuts, padded = w.chunks * kChunkIn, part = kTileOuts * a.rows;
+  const int tiles = (a.out + kChunkOuts - 1) / kChunkOuts, padded = w.chunks * kChunkIn, part = kChunkOuts * a.rows;
   char* staged = reinterpret_cast<char*>(shared);
   float* parts = reinterpret_cast<float*>(staged + a.rows * staged_stride(padded));  // of the warps, for two tiles
   const uint32_t ring = shared_address(parts + 2 * warps * part) + warp * kDepth * kBytes;
@@ -54,62 +53,66 @@ __global__ void __launch_bounds__(512, 1) coded_gemv_kernel(GemvArguments a, Tie
 
   let_next_start();
   wait_for_previous();
-  stage_rows<Staging::kGroups>(
+  stage_rows<Staging::kCoded>(
       b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
   __syncthreads();
 
-  // Thread i < 8 * rows finishes output i % 8 of row i / 8.
-  const int my_row = threadIdx.x / kTileOuts, my_out = threadIdx.x % kTileOuts;
-  const bool has_row = lane / 4 < a.rows;
-  const uint32_t my_x = shared_address(staged) + lane / 4 * staged_stride(padded) + lane % 4 * 16;
+  const uint32_t x = shared_address(staged);
   int turn = 0;
 #pragma unroll 1
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x, turn ^= 1) {
-    float sums[2][4] = {};
+    CodedSums<kRows> sums;
 #pragma unroll 1
     for (int chunk = warp; chunk < w.chunks; chunk += warps) {
       wait_for_copies<kDepth - 1>();
       // Scales are read by lanes that did not copy them.
       __syncwarp();
-      const uint32_t scales = slot + kBytes - kChunkScaleBytes + lane % 4 * 16;
-      multiply_chunk<kTier>(slot + lane * 16, scales, my_x + chunk * kChunkIn * 2, has_row, sums);
+      multiply_chunk<kTier>(slot, x + chunk * kChunkIn * 2, staged_stride(padded), a.rows, sums);
       __syncwarp();
       fetch();
     }
-    if (has_row) {
-      constexpr float kUnit = Decoder<kTier>::kUnit;
-      float* to = parts + (turn * warps + warp) * part + lane / 4 * kTileOuts + lane % 4 * 2;
-      *reinterpret_cast<float2*>(to) = {(sums[0][0] + sums[1][2]) * kUnit, (sums[0][1] + sums[1][3]) * kUnit};
+    float* to = parts + (turn * warps + warp) * part + lane % 2 * (kChunkOuts / 2) + lane / 4;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (kRows > 1 && r >= a.rows) break;
+      const float v = sum_of_quad(sums.of[r]) * Decoder<kTier>::kUnit;
+      if (lane % 4 < 2) to[r * kChunkOuts] = v;
     }
     __syncthreads();
-    if (threadIdx.x < kTileOuts * kGemvRows) {
+    // Result i is output i % 16 of row i / 16.
+#pragma unroll 1
+    for (int i = threadIdx.x; i < (part + 31) / 32 * 32; i += blockDim.x) {
       float v = 0;
-      const float* of = parts + turn * warps * part + min(static_cast<int>(threadIdx.x), part - 1);
+      const float* of = parts + turn * warps * part + min(i, part - 1);
 #pragma unroll 4
-      for (int i = 0; i < warps; ++i) v += of[i * part];
+      for (int k = 0; k < warps; ++k) v += of[k * part];
       const float up = __shfl_down_sync(kAllLanes, v, 1);
-      const int out = tile * kTileOuts + my_out;
-      if (my_row < a.rows && out < a.out) {
-        const bool adds = a.into == Into::kAdd;
-        finish(b, my_row, out, v, up, adds ? static_cast<const float*>(b.y)[my_row * b.y_stride + out] : 0.0f);
-      }
+      const int row = i / kChunkOuts, out = tile * kChunkOuts + i % kChunkOuts;
+      if (row >= a.rows || out >= a.out) continue;
+      const bool adds = a.into == Into::kAdd;
+      finish(b, row, out, v, up, adds ? static_cast<const float*>(b.y)[row * b.y_stride + out] : 0.0f);
     }
   }
 }
 
 // Shared memory of a block: the rows of x, the parts, the rings.
 int64_t shared_bytes(const TierMatrix& w, int64_t rows, int warps) {
-  const int64_t parts = 2 * warps * kTileOuts * rows * int64_t{sizeof(float)};
+  const int64_t parts = 2 * warps * kChunkOuts * rows * int64_t{sizeof(float)};
   return rows * staged_stride(w.chunks * kChunkIn) + parts + int64_t{chunk_bytes(w.tier)} * warps * kDepth;
+}
+
+template <Tier kTier, int kRows>
+void run(const Queue& queue, const GemvArguments& a, const TierMatrix& w, GemvShape shape) {
+  static SharedMemory memory;
+  const auto kernel = coded_gemv_kernel<kTier, kRows>;
+  memory.allow(reinterpret_cast<const void*>(kernel), queue.block_shared_bytes);
+  const int grid = std::min((a.out + kChunkOuts - 1) / kChunkOuts, queue.multiprocessors * shape.blocks_per_processor);
+  launch(queue, kernel, grid, shape.warps * 32, static_cast<size_t>(shared_bytes(w, a.rows, shape.warps)), a, w);
 }
 
 template <Tier kTier>
 void run(const Queue& queue, const GemvArguments& a, const TierMatrix& w, GemvShape shape) {
-  static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(coded_gemv_kernel<kTier>), queue.block_shared_bytes);
-  const int grid = std::min((a.out + kTileOuts - 1) / kTileOuts, queue.multiprocessors * shape.blocks_per_processor);
-  launch(queue, coded_gemv_kernel<kTier>, grid, shape.warps * 32,
-         static_cast<size_t>(shared_bytes(w, a.rows, shape.warps)), a, w);
+  a.rows == 1 ? run<kTier, 1>(queue, a, w, shape) : run<kTier, kGemvRows>(queue, a, w, shape);
 }
 
 }  // namespace
@@ -117,6 +120,7 @@ void run(const Queue& queue, const GemvArguments& a, const TierMatrix& w, GemvSh
 void coded_gemv_copies(const Queue& queue, const CudaLinear& linear, Tensor x, const Norm* norm, Into into, Tensor out,
                        GemvShape shape) {
   const TierMatrix& w = linear.coded;
+  shape.warps = std::min(shape.warps, 8);
   int most = kGemvRows;
   while (most > 1 && shared_bytes(w, most, shape.warps) > queue.block_shared_bytes) --most;
   while (shape.warps > 2 && shared_bytes(w, most, shape.warps) > queue.block_shared_bytes) shape.warps /= 2;

@@ -5,6 +5,7 @@
 #include "cuda/device.cuh"
 #include "cuda/kernels.h"
 #include "cuda/tensor_core.cuh"
+#include "cuda/tier_codes.cuh"
 
 namespace vireo::cuda {
 
@@ -78,30 +79,24 @@ struct PlainPairs {
   __device__ __forceinline__ float2 value(Raw raw, int) const { return raw; }
 };
 
-// How pairs of inputs lie in 16 staged bytes: four in their order, or with the two in the middle swapped, or by groups: pairs 2 q and 2 q + 1
-// of a group of 16 inputs and of the group that follows, in turns.
-enum class Staging { kInOrder, kSwapped, kGroups };
+// How four pairs of inputs lie in 16 staged bytes: in their order, with the two in the middle swapped, or in their order and larger by
+// kCodedRows, for weights in a tier.
+enum class Staging { kInOrder, kSwapped, kCoded };
 template <Staging kStaging>
 __device__ __forceinline__ int place_of_pair(int c) {
-  if (kStaging == Staging::kGroups) return (c & ~15) | (c & 6) << 1 | (c & 1) << 1 | (c >> 3 & 1);
-  return kStaging == Staging::kInOrder ? c : (c & ~3) | (c & 1) << 1 | (c >> 1 & 1);
-}
-
-// What is staged together of a row read by 16 bytes: one of these, or, by groups, number `i` and the one two further, of 4.
-template <Staging kStaging>
-inline constexpr int kUnits = kStaging == Staging::kGroups ? 2 : 1;
-template <Staging kStaging>
-__device__ __forceinline__ int unit_of(int i, int k) {
-  return kStaging == Staging::kGroups ? i / 2 * 4 + i % 2 + 2 * k : i;
+  return kStaging == Staging::kSwapped ? (c & ~3) | (c & 1) << 1 | (c >> 1 & 1) : c;
 }
 template <Staging kStaging>
-__device__ __forceinline__ void place_units(const uint4 (&v)[kUnits<kStaging>], int i, uint4* to) {
-  if constexpr (kStaging == Staging::kGroups) {
-    to[2 * i] = {v[0].x, v[1].x, v[0].y, v[1].y};
-    to[2 * i + 1] = {v[0].z, v[1].z, v[0].w, v[1].w};
-  } else {
-    to[i] = kStaging == Staging::kInOrder ? v[0] : uint4{v[0].x, v[0].z, v[0].y, v[0].w};
-  }
+inline constexpr float kSizeOfRows = kStaging == Staging::kCoded ? kCodedRows : 1.0f;
+__device__ __forceinline__ uint32_t coded_rows(uint32_t pair) {
+  uint32_t v;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(pair), "r"(0x5f805f80), "r"(0x80008000));
+  return v;
+}
+template <Staging kStaging>
+__device__ __forceinline__ uint4 placed(uint4 v) {
+  if (kStaging == Staging::kCoded) return {coded_rows(v.x), coded_rows(v.y), coded_rows(v.z), coded_rows(v.w)};
+  return kStaging == Staging::kInOrder ? v : uint4{v.x, v.z, v.y, v.w};
 }
 
 // A float32 row, normalised; sum_of_all(a, b) adds both over all who bring it.
@@ -128,7 +123,7 @@ __device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormW
     const float2 v = pair_at(crew.column(i));
     (crew.sum_of(i) == 0 ? squares[0] : squares[1]) += v.x * v.x + v.y * v.y;
   }
-  const float scale = rsqrtf(sum_of_all(squares[0], squares[1]) / static_cast<float>(a.in) + a.eps);
+  const float scale = rsqrtf(sum_of_all(squares[0], squares[1]) / static_cast<float>(a.in) + a.eps) * kSizeOfRows<kStaging>;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int c = crew.column(i);
@@ -156,21 +151,17 @@ __device__ __forceinline__ void stage_rows(const GemvArguments& a, const NormWei
     }
     const bf16* from = static_cast<const bf16*>(a.x) + r * a.x_stride;
     if (a.in % 8 == 0 && reinterpret_cast<uintptr_t>(from) % 16 == 0) {
-      constexpr int kCount = kUnits<kStaging>;
 #pragma unroll 4
-      for (int i = threadIdx.x; i < padded / 8 / kCount; i += threads) {
-        uint4 v[kCount];
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) {
-          const int c = unit_of<kStaging>(i, k);
-          v[k] = c < a.in / 8 ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
-        }
-        place_units<kStaging>(v, i, reinterpret_cast<uint4*>(to));
+      for (int c = threadIdx.x; c < padded / 8; c += threads) {
+        const bool inside = c < a.in / 8;
+        const uint4 v = inside ? reinterpret_cast<const uint4*>(from)[c] : uint4{0, 0, 0, 0};
+        reinterpret_cast<uint4*>(to)[c] = placed<kStaging>(v);
       }
     } else {
 #pragma unroll 1
       for (int c = threadIdx.x; c < padded; c += threads) {
-        reinterpret_cast<bf16*>(to)[place_of_pair<kStaging>(c / 2) * 2 + c % 2] = c < a.in ? from[c] : bf16{0};
+        const float v = c < a.in ? load_float(from + c) * kSizeOfRows<kStaging> : 0.0f;
+        store_float(reinterpret_cast<bf16*>(to) + place_of_pair<kStaging>(c / 2) * 2 + c % 2, v);
       }
     }
   }

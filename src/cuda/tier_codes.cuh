@@ -1,5 +1,5 @@
-// Products with matrices in a tier: codes become pairs of bf16 in registers, without a rounding, and the product of each group,
-// whose 16 inputs are those of one tensor core product, is scaled in float32.
+// Products with matrices in a tier: codes become pairs of bf16 in registers, without a rounding, and each group's scale multiplies
+// that group's product in float32.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,105 +8,129 @@
 
 namespace vireo::cuda {
 
-// Pairs of bf16 times one power of two: what was a small number becomes a usual one. Exact, numbers below 2^-126 included.
-__device__ __forceinline__ uint32_t scaled(uint32_t pair, uint32_t power) {
-  uint32_t v;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(pair), "r"(power), "r"(0u));
-  return v;
-}
+// Bits of codes, where bf16 has its own, are numbers near its smallest: products count in units far below one. So rows of x are staged
+// larger by this, exactly; they overflow from 2^64 on, and what is less than about 2^-80 is lost of a result.
+inline constexpr float kCodedRows = 0x1p64f;
 
-__device__ __forceinline__ uint32_t bytes_swapped(uint32_t halves) {
-  return __byte_perm(halves, 0, 0x2301);
-}
-
-// What codes are made of: kWords words of two groups become pairs A, B of the first and C, D of the second, as tier_layout.h has
-// their bits, in units of kUnit.
+// What a product's words become: a of m16n8k16, whose rows are outputs. kUnit: of a product with staged rows.
 template <Tier kTier>
 struct Decoder;
 
 template <>
 struct Decoder<Tier::kInt8> {
-  static constexpr int kWords = 2;
-  static constexpr float kUnit = 64;
-  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kMask = 0x807f807f, kPower = 0x7f007f00;
+  static constexpr float kUnit = 0x1p69f;  // 2^133 / kCodedRows
+  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
+    constexpr uint32_t kMask = 0x807f807f;
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      pairs[2 * g] = scaled(words[g] & kMask, kPower);
-      pairs[2 * g + 1] = scaled(bytes_swapped(words[g]) & kMask, kPower);
+      a[2 * g] = words[g] & kMask;
+      a[2 * g + 1] = __byte_perm(words[g], 0, 0x2301) & kMask;
     }
   }
 };
 
 template <>
 struct Decoder<Tier::kW8> {
-  static constexpr int kWords = 2;
-  static constexpr float kUnit = 1;
-  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kPower = 0x7b807b80;
+  static constexpr float kUnit = 0x1p56f;  // 2^120 / kCodedRows
+  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
       const uint32_t w = words[g];
-      pairs[2 * g] = scaled(w & 0x87f087f0, kPower);
-      pairs[2 * g + 1] = scaled((w << 4 & 0x80f080f0) | (w >> 4 & 0x07000700), kPower);
+      a[2 * g] = w & 0x87f087f0;
+      a[2 * g + 1] = (w << 4 & 0x80f080f0) | (w >> 4 & 0x07000700);
     }
   }
 };
 
 template <>
 struct Decoder<Tier::kInt4> {
-  static constexpr int kWords = 1;
-  static constexpr float kUnit = 4;
-  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kMask = 0x80708070, kPower = 0x7f007f00;
-    const uint32_t w = words[0], s = bytes_swapped(w);
-    pairs[0] = scaled(w & kMask, kPower);
-    pairs[1] = scaled(s & kMask, kPower);
-    pairs[2] = scaled(w << 4 & kMask, kPower);
-    pairs[3] = scaled(s << 4 & kMask, kPower);
+  static constexpr float kUnit = 0x1p65f;  // 2^129 / kCodedRows
+  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
+    constexpr uint32_t kMask = 0x80708070;
+    const uint32_t w = words[0], s = __byte_perm(w, 0, 0x2301);
+    a[0] = w & kMask;
+    a[1] = s & kMask;
+    a[2] = w << 4 & kMask;
+    a[3] = s << 4 & kMask;
   }
 };
 
 template <>
 struct Decoder<Tier::kW4> {
-  static constexpr int kWords = 1;
-  static constexpr float kUnit = 1;
-  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&pairs)[4]) {
-    constexpr uint32_t kMask = 0x81c081c0, kPower = 0x7e807e80;
+  static constexpr float kUnit = 0x1p62f;  // 2^126 / kCodedRows
+  static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
+    constexpr uint32_t kMask = 0x81c081c0;
     const uint32_t w = words[0];
-    pairs[0] = scaled(w & kMask, kPower);
-    pairs[1] = scaled(w << 4 & kMask, kPower);
-    pairs[2] = scaled(__funnelshift_l(w, w, 10) & kMask, kPower);
-    pairs[3] = scaled((w << 6 & 0x80c080c0) | (w >> 2 & 0x01000100), kPower);
+    a[0] = w & kMask;
+    a[1] = w << 4 & kMask;
+    a[2] = __funnelshift_l(w, w, 10) & kMask;
+    a[3] = (w << 6 & 0x80c080c0) | (w >> 2 & 0x01000100);
   }
 };
 
-// sums += a chunk in shared memory times 128 inputs of x. Of the sums of row lane / 4 and outputs 2 (lane % 4) and the next, those of even
-// groups lie at [0][0] and [0][1], of odd ones at [1][2] and [1][3]; all are to be multiplied by Decoder<kTier>::kUnit.
-template <Tier kTier>
-__device__ __forceinline__ void multiply_chunk(uint32_t codes, uint32_t scales, uint32_t x, bool has_row,
-                                               float (&sums)[2][4]) {
-  using D = Decoder<kTier>;
-  uint4 code, scale;
+__device__ __forceinline__ uint2 load_shared_pair(uint32_t from) {
+  uint2 v;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+  return v;
+}
+
+// A lane's sums over its groups, by row of x, of outputs lane / 4 and lane / 4 + 8.
+template <int kRows>
+struct CodedSums {
+  float of[kRows][2] = {};
+};
+
+// sums += a chunk in shared memory times 128 inputs of `rows` rows of x, `row_bytes` apart. A product takes two inputs of each of eight
+// groups, and column n of b has those of group n and zeros: what one accumulator gathers is of one group.
+template <Tier kTier, int kRows>
+__device__ __forceinline__ void multiply_chunk(uint32_t chunk, uint32_t x, int row_bytes, int rows,
+                                               CodedSums<kRows>& sums) {
+  constexpr int kWords = kHasNibbles<kTier> ? 1 : 2;  // of a product
+  const int lane = threadIdx.x % 32, group = lane / 4;
+  const uint2 scale = load_shared_pair(chunk + kChunkBytes<kTier> - kChunkScaleBytes + lane * 8);
+  const bool low = group == lane % 4, high = group == lane % 4 + 4;
 #pragma unroll
-  for (int piece = 0; piece < kChunkGroups / 2; ++piece) {
-    constexpr int kPiecesOfLoad = 4 / D::kWords;
-    if (piece % kPiecesOfLoad == 0) code = load_shared(codes + piece / kPiecesOfLoad * 512);
-    if (piece % 2 == 0) scale = load_shared(scales + piece / 2 * 64);
-    const uint4 a = load_shared_or_zeros(x + piece * 64, has_row);
-    const uint32_t words[4] = {code.x, code.y, code.z, code.w};
-    uint32_t pairs[4];
-    D::decode(words + piece % kPiecesOfLoad * D::kWords, pairs);
-    const uint32_t operand[4] = {a.x, a.y, a.z, a.w};
-    const uint32_t even = piece % 2 == 0 ? scale.x : scale.z, odd = piece % 2 == 0 ? scale.y : scale.w;
-    float first[4], second[4];
-    multiply(first, operand, pairs[0], pairs[1]);
-    multiply(second, operand, pairs[2], pairs[3]);
-    sums[0][0] += low_bf16(even) * first[0];
-    sums[0][1] += high_bf16(even) * first[1];
-    sums[1][2] += low_bf16(odd) * second[2];
-    sums[1][3] += high_bf16(odd) * second[3];
+  for (int half = 0; half < 2; ++half) {
+    uint32_t a[4][4];
+    {
+      uint4 codes[kWords];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) codes[i] = load_shared(chunk + (half * kWords + i) * 512 + lane * 16);
+      uint32_t words[4 * kWords];
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) {
+        words[4 * i] = codes[i].x;
+        words[4 * i + 1] = codes[i].y;
+        words[4 * i + 2] = codes[i].z;
+        words[4 * i + 3] = codes[i].w;
+      }
+#pragma unroll
+      for (int j = 0; j < 4; ++j) Decoder<kTier>::decode(words + j * kWords, a[j]);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (kRows > 1 && r >= rows) break;
+      const uint32_t at = x + r * row_bytes + group * (kTierGroup * 2) + half * 16;
+      const uint4 first = load_shared_or_zeros(at, low), second = load_shared_or_zeros(at, high);
+      float c[4];
+      multiply(c, a[0], first.x, second.x);
+      multiply_add(c, a[1], first.y, second.y);
+      multiply_add(c, a[2], first.z, second.z);
+      multiply_add(c, a[3], first.w, second.w);
+      sums.of[r][0] += low_bf16(scale.x) * c[0];
+      sums.of[r][0] += high_bf16(scale.x) * c[1];
+      sums.of[r][1] += low_bf16(scale.y) * c[2];
+      sums.of[r][1] += high_bf16(scale.y) * c[3];
+    }
   }
+}
+
+// The sum of four lanes: of the first output in those whose number is even, of the second in the others.
+__device__ __forceinline__ float sum_of_quad(const float (&of)[2]) {
+  const bool second = threadIdx.x % 2 == 1;
+  float v = second ? of[1] : of[0];
+  v += __shfl_xor_sync(kAllLanes, second ? of[0] : of[1], 1);
+  return v + __shfl_xor_sync(kAllLanes, v, 2);
 }
 
 }  // namespace vireo::cuda

@@ -82,32 +82,32 @@ const Table& table_of(Tier tier) {
   return tier == Tier::kInt8 ? int8 : tier == Tier::kW8 ? w8 : tier == Tier::kInt4 ? int4 : w4;
 }
 
-// The words of one group of int8 and w8, or of two of int4 and w4, by lane.
-void make_words(const Table& table, bool nibbles, const uint8_t* codes, uint32_t (&words)[4]) {
-  const auto& t = table.words;
-  for (int q = 0; q < 4; ++q) {
-    if (nibbles) {
-      const uint8_t *a = codes + 2 * q, *b = a + 8;
-      words[q] = t[0][0][a[0] & 15] | t[0][1][a[0] >> 4] | t[1][0][a[1] & 15] | t[1][1][a[1] >> 4] |
-                 t[2][0][b[0] & 15] | t[2][1][b[0] >> 4] | t[3][0][b[1] & 15] | t[3][1][b[1] >> 4];
-    } else {
-      const uint8_t* a = codes + 4 * q;
-      words[q] = t[0][0][a[0]] | t[0][1][a[1]] | t[1][0][a[2]] | t[1][1][a[3]];
-    }
-  }
+uint8_t code_at(const uint8_t* codes, int k, bool nibbles) {
+  return nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
 }
 
-// Output `o` of a chunk.
+// Output `o` of a chunk, to the words of its four lanes.
 void pack_row(Tier tier, const uint8_t* codes, const bf16* scales, int o, uint8_t* to) {
   const Table& table = table_of(tier);
   const bool nibbles = has_nibbles(tier);
-  for (int w = 0; w < (nibbles ? 4 : 8); ++w) {
-    uint32_t words[4];
-    make_words(table, nibbles, codes + 16 * w, words);
-    for (int q = 0; q < 4; ++q) std::memcpy(to + w / 4 * 512 + (o * 4 + q) * 16 + w % 4 * 4, &words[q], 4);
+  const int words_of_product = nibbles ? 1 : 2;
+  for (int group = 0; group < kChunkGroups; ++group) {
+    const int lane = o % 8 * 4 + group % 4, second = group / 4;
+    const int pair = o / 8 + (nibbles ? 2 * second : 0), word_of_product = nibbles ? 0 : second;
+    for (int product = 0; product < 8; ++product) {
+      const int k = group * static_cast<int>(kTierGroup) + 2 * product;
+      const uint32_t bits =
+          table.words[pair][0][code_at(codes, k, nibbles)] | table.words[pair][1][code_at(codes, k + 1, nibbles)];
+      const int w = product * words_of_product + word_of_product;
+      uint8_t* at = to + w / 4 * 512 + lane * 16 + w % 4 * 4;
+      uint32_t word;
+      std::memcpy(&word, at, 4);
+      word |= bits;
+      std::memcpy(at, &word, 4);
+    }
+    const int scale_lane = o % 8 * 4 + group / 2;
+    std::memcpy(to + chunk_code_bytes(tier) + scale_lane * 8 + o / 8 * 4 + group % 2 * 2, scales + group, 2);
   }
-  uint8_t* to_scales = to + chunk_code_bytes(tier) + o / 2 * 16 + o % 2 * 2;
-  for (int g = 0; g < kChunkGroups; ++g) std::memcpy(to_scales + g / 4 * 64 + g % 4 * 4, scales + g, 2);
 }
 
 }  // namespace

@@ -35,6 +35,10 @@ struct ProductLink {
   Tier tier;
 
   __device__ __forceinline__ TierMatrix coded() const { return {static_cast<const uint8_t*>(w), stride, tier}; }
+  __host__ __device__ __forceinline__ int tiles() const {
+    const int outs = tier == Tier::kBf16 ? kTileOuts : kChunkOuts;
+    return (out + outs - 1) / outs;
+  }
 };
 
 struct AttendLink {
@@ -68,7 +72,7 @@ constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
 constexpr int kGroup = 4;                // tiles that are finished together
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
-constexpr int kInFlight = 3, kNibblesInFlight = 5;
+constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 4;
 struct Links {
   AttendStep step;
   int count;
@@ -185,20 +189,16 @@ struct MailEnds {
       return stage_normed<kStaging>(a, norm, row, padded, crew, sum_of_all, reinterpret_cast<uint32_t*>(staged));
     }
     const SlotQuads row = {mail.slots + link.from, a.in / 8};
-    // Batches of 8 inputs, whose loads are in flight together.
-    constexpr int kAll = Ring<true>::kAllUsers, kTogether = kUnits<kStaging>, kBatch = 2 / kTogether;
-    const int count = padded / 8 / kTogether;
+    constexpr int kBatch = 2, kAll = Ring<true>::kAllUsers;  // batches of 8 inputs, whose loads are in flight together
 #pragma unroll 1
-    for (int first = threadIdx.x; first < count; first += kBatch * kAll) {
-      uint4 raw[kBatch * kTogether];
+    for (int first = threadIdx.x; first < padded / 8; first += kBatch * kAll) {
+      uint4 raw[kBatch];
       fetch(
-          row, [&](int i) { return unit_of<kStaging>(first + i / kTogether * kAll, i % kTogether); }, raw);
+          row, [&](int i) { return first + i * kAll; }, raw);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
-        uint4 units[kTogether];
-#pragma unroll
-        for (int k = 0; k < kTogether; ++k) units[k] = raw[i * kTogether + k];
-        if (first + i * kAll < count) place_units<kStaging>(units, first + i * kAll, reinterpret_cast<uint4*>(staged));
+        const int c = first + i * kAll;
+        if (c < padded / 8) reinterpret_cast<uint4*>(staged)[c] = placed<kStaging>(raw[i]);
       }
     }
   }
@@ -302,9 +302,9 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
       bring_norms(links, n + kLinksAhead, count, kDim);
     if (link.kind == Link::Kind::kProduct) {
       const ProductLink& p = link.product;
-      const Tiles tiles = {first, static_cast<int>(gridDim.x), tiles_of(p.out)};
+      const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
       if (kCoded && p.tier != Tier::kBf16) {
-        ring.most_in_flight = p.tier == Tier::kInt4 || p.tier == Tier::kW4 ? kNibblesInFlight : kInFlight;
+        ring.most_in_flight = p.tier == Tier::kInt4 || p.tier == Tier::kW4 ? kNibblesInFlight : kInt8InFlight;
         send_chunks(p.coded(), tiles, ring);
         ring.most_in_flight = kInFlight;
       } else {
@@ -499,12 +499,13 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     }
     const GemvArguments a = arguments_of(link.product);
     mail.expected = tiles_of(a.out);
-    if (first >= tiles_of(a.out)) continue;
     const ProductLink& p = link.product;
-    const Tiles tiles = {first, static_cast<int>(gridDim.x), tiles_of(a.out)};
+    const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
+    if (tiles.first >= tiles.end) continue;
     const MailEnds ends = {p, mail, before};
     if (kCoded && p.tier != Tier::kBf16) {
-      multiply_tiles<CodedWeights, kGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
+      multiply_tiles<CodedWeights<1>, kGroup * kTileOuts / kChunkOuts>(a, p.coded(), tiles, p.stride * kChunkIn, team,
+                                                                       room, ring, ends);
     } else {
       const int padded = (p.stride + kStep - 1) / kStep * kStep;
       multiply_tiles<PlainWeights<2>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
@@ -621,8 +622,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
   s.links.staged_bytes = bytes;
   s.coded |= coded;
   if (coded) s.links.stage_bytes = std::max(s.links.stage_bytes, tier_stage_bytes(tier));
-  const int64_t tiles = (w.out + kTileOuts - 1) / kTileOuts;
-  s.next_block = static_cast<int>((s.next_block + tiles) % queue_.multiprocessors);
+  s.next_block = (s.next_block + p.tiles()) % queue_.multiprocessors;
   if (!has_reader) s.last = nullptr;
   return true;
 }

@@ -31,7 +31,8 @@ __global__ void __launch_bounds__(Ring<false>::kThreads, 3) gemv_bulk_kernel(Gem
 #endif
 }
 
-// The same for a matrix in a tier.
+// The same for a matrix in a tier, and up to kRows rows.
+template <int kRows>
 __global__ void __launch_bounds__(Ring<false>::kThreads, 2)
     coded_gemv_bulk_kernel(GemvArguments a, TierMatrix w, int stages) {
 #if __CUDA_ARCH__ >= 900
@@ -45,9 +46,9 @@ __global__ void __launch_bounds__(Ring<false>::kThreads, 2)
   if (threadIdx.x == 0) ring.start();
   __syncthreads();
   let_next_start();
-  const Tiles tiles = {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), tiles_of(a.out)};
+  const Tiles tiles = {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), tiles_of(a.out, kChunkOuts)};
   if (threadIdx.x >= Ring<false>::kAllUsers) return send_chunks(w, tiles, ring);
-  multiply_tiles<CodedWeights, kGroup>(a, w, tiles, padded, 0, room, ring, PlainEnds{});
+  multiply_tiles<CodedWeights<kRows>, kGroup * kTileOuts / kChunkOuts>(a, w, tiles, padded, 0, room, ring, PlainEnds{});
 #endif
 }
 
@@ -74,8 +75,8 @@ void launch_rows(const Queue& queue, int stages, Tensor x, Bytes bytes, Launch l
   }
 }
 
-int grid_of(const Queue& queue, const CudaLinear& w, const GemvShape& shape) {
-  const int tiles = static_cast<int>((w.out + kTileOuts - 1) / kTileOuts);
+int grid_of(const Queue& queue, const CudaLinear& w, const GemvShape& shape, int tile_outs) {
+  const int tiles = static_cast<int>((w.out + tile_outs - 1) / tile_outs);
   return std::min(tiles, queue.multiprocessors * shape.blocks_per_processor);
 }
 
@@ -89,7 +90,7 @@ void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* no
     return staged_bytes(c.rows, padded_columns(w)) + parts_bytes(kGroup, c.rows, 1) + kWeightStageBytes * c.stages;
   };
   launch_rows(queue, std::min(shape.depth, kMaxStages), x, bytes, [&](int64_t first, const Cut& c, size_t shared) {
-    launch(queue, gemv_bulk_kernel, grid_of(queue, w, shape), Ring<false>::kThreads, shared,
+    launch(queue, gemv_bulk_kernel, grid_of(queue, w, shape, kTileOuts), Ring<false>::kThreads, shared,
            gemv_arguments(w, x.slice_rows(first, c.rows), norm, into, out.slice_rows(first, c.rows)), padded_columns(w),
            c.stages);
   });
@@ -98,7 +99,9 @@ void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* no
 void coded_gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out,
                      GemvShape shape) {
   static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(coded_gemv_bulk_kernel), queue.block_shared_bytes);
+  memory.allow(reinterpret_cast<const void*>(coded_gemv_bulk_kernel<1>), queue.block_shared_bytes);
+  static SharedMemory memory_of_rows;
+  memory_of_rows.allow(reinterpret_cast<const void*>(coded_gemv_bulk_kernel<kGemvRows>), queue.block_shared_bytes);
   const int stage = tier_stage_bytes(w.coded.tier);
   const auto bytes = [&](const Cut& c) {
     return coded_staged_bytes(c.rows, w.coded.chunks) + parts_bytes(kGroup, c.rows, 1) + stage * c.stages;
@@ -106,7 +109,8 @@ void coded_gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const No
   // As many bytes as of BF16.
   const int stages = std::min((shape.depth * kWeightStageBytes + stage - 1) / stage, kMostStages);
   launch_rows(queue, stages, x, bytes, [&](int64_t first, const Cut& c, size_t shared) {
-    launch(queue, coded_gemv_bulk_kernel, grid_of(queue, w, shape), Ring<false>::kThreads, shared,
+    const auto kernel = c.rows == 1 ? coded_gemv_bulk_kernel<1> : coded_gemv_bulk_kernel<kGemvRows>;
+    launch(queue, kernel, grid_of(queue, w, shape, kChunkOuts), Ring<false>::kThreads, shared,
            gemv_arguments(w, x.slice_rows(first, c.rows), norm, into, out.slice_rows(first, c.rows)), w.coded,
            c.stages);
   });

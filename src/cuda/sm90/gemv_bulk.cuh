@@ -1,4 +1,4 @@
-// Both sides of a product of few rows whose weights come through a ring of stages: 8 outputs by 1024 inputs each, of a tier by 2048.
+// Both sides of a product of few rows whose weights come through a ring of stages: 8 outputs by 1024 inputs each, in a tier 16.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +20,8 @@ struct Tiles {
   int first, step, end;
 };
 
-__device__ __forceinline__ int tiles_of(int out) {
-  return (out + kTileOuts - 1) / kTileOuts;
+__device__ __forceinline__ int tiles_of(int out, int tile_outs = kTileOuts) {
+  return (out + tile_outs - 1) / tile_outs;
 }
 
 // Sends for the weights of all tiles of the block, stage after stage.
@@ -50,12 +50,11 @@ template <bool kNamed>
   }
 }
 
-// A stage of a tier: chunks, two per warp, in one piece.
-inline constexpr int kStageChunks = 16;
+// A stage of a tier: chunks, one per warp, in one piece.
+inline constexpr int kStageChunks = kUserWarps;
 inline constexpr int tier_stage_bytes(Tier tier) {
   return kStageChunks * chunk_bytes(tier);
 }
-static_assert(kUserWarps * 2 == kStageChunks && kChunkOuts == kTileOuts);
 
 __device__ __forceinline__ int chunk_bytes_of(Tier tier) {
   return tier == Tier::kInt4 || tier == Tier::kW4 ? kChunkBytes<Tier::kInt4> : kChunkBytes<Tier::kInt8>;
@@ -144,89 +143,107 @@ struct Operands {
 template <int kPieces>
 struct PlainWeights {
   static constexpr Staging kStaging = Staging::kSwapped;
-  static constexpr int kInputs = kStageIn;  // of a stage
+  static constexpr int kOuts = kTileOuts, kInputs = kStageIn;  // of a stage
+  struct Sums {
+    float of[2][4] = {};
+  };
   int columns, my_in;
   uint32_t my_w, my_x;
+  bool has_row;
 
-  // `staged` is the lane's row of x.
-  __device__ __forceinline__ PlainWeights(int stride, uint32_t staged) : columns(stride) {
+  // `a.rows` rows of x lie at `staged`.
+  __device__ __forceinline__ PlainWeights(const GemvArguments& a, int stride, uint32_t staged, int row_bytes)
+      : columns(stride), has_row(threadIdx.x % 32 / 4 < a.rows) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
     my_in = warp * 2 * kStep + lane % 4 * 8;
     my_w = lane / 4 * kWeightPitch + my_in * 2;
-    my_x = staged + my_in * 2;
+    my_x = staged + min(lane / 4, a.rows - 1) * row_bytes + my_in * 2;
   }
   // `in` inputs are before the stage.
-  __device__ __forceinline__ void multiply(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
+  __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
 #pragma unroll
     for (int i = 0; i < 4; i += kPieces) {
       Operands<kPieces> o;
       o.load(stage + my_w + i * 64, my_x + in * 2 + i * 64, has_row);
       if (in + kStageIn > columns) o.clear_behind(columns - in - my_in - i * 32);
-      o.multiply(to);
+      o.multiply(to.of);
     }
   }
-  __device__ __forceinline__ float total(const float (&sums)[2][4], int i) const { return sums[0][i] + sums[1][2 + i]; }
+  // Sums of row r and output o to [r][.][o], `pitch` from a row to the next. kBoth: the second ones are added.
+  template <bool kBoth>
+  __device__ __forceinline__ void store(const Sums& even, const Sums& odd, float* to, int pitch) const {
+    const int lane = threadIdx.x % 32;
+    if (!has_row) return;
+    const auto sum = [&](int i) {
+      const float first = even.of[0][i] + even.of[1][2 + i];
+      return kBoth ? first + (odd.of[0][i] + odd.of[1][2 + i]) : first;
+    };
+    *reinterpret_cast<float2*>(to + lane / 4 * pitch + lane % 4 * 2) = {sum(0), sum(1)};
+  }
 };
 
-// Weights in a tier.
+// Weights in a tier, a warp's share: a chunk of each stage.
+template <int kRows>
 struct CodedWeights {
-  static constexpr Staging kStaging = Staging::kGroups;
-  static constexpr int kInputs = kStageChunks * kChunkIn;
+  static constexpr Staging kStaging = Staging::kCoded;
+  static constexpr int kOuts = kChunkOuts, kInputs = kStageChunks * kChunkIn;
+  using Sums = CodedSums<kRows>;
   Tier tier;
-  int columns;
+  int columns, rows, row_bytes;
   uint32_t my_x;
 
-  __device__ __forceinline__ CodedWeights(const TierMatrix& w, uint32_t staged)
-      : tier(w.tier), columns(w.chunks * kChunkIn), my_x(staged + threadIdx.x % 4 * 16) {}
-  __device__ __forceinline__ void multiply(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
+  __device__ __forceinline__ CodedWeights(const GemvArguments& a, const TierMatrix& w, uint32_t staged, int bytes)
+      : tier(w.tier), columns(w.chunks * kChunkIn), rows(a.rows), row_bytes(bytes), my_x(staged) {}
+  __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
     switch (tier) {
       case Tier::kInt8:
-        return multiply_chunks<Tier::kInt8>(stage, in, has_row, to);
+        return multiply_mine<Tier::kInt8>(stage, in, to);
       case Tier::kW8:
-        return multiply_chunks<Tier::kW8>(stage, in, has_row, to);
+        return multiply_mine<Tier::kW8>(stage, in, to);
       case Tier::kInt4:
-        return multiply_chunks<Tier::kInt4>(stage, in, has_row, to);
+        return multiply_mine<Tier::kInt4>(stage, in, to);
       default:
-        return multiply_chunks<Tier::kW4>(stage, in, has_row, to);
+        return multiply_mine<Tier::kW4>(stage, in, to);
     }
   }
-  __device__ __forceinline__ float total(const float (&sums)[2][4], int i) const {
-    return (sums[0][i] + sums[1][2 + i]) * unit();
+  template <bool kBoth>
+  __device__ __forceinline__ void store(const Sums& even, const Sums& odd, float* to, int pitch) const {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (kRows > 1 && r >= rows) break;
+      float v = sum_of_quad(even.of[r]) * unit();
+      if (kBoth) v += sum_of_quad(odd.of[r]) * unit();
+      if (lane % 4 < 2) to[r * pitch + lane % 2 * (kOuts / 2) + lane / 4] = v;
+    }
   }
 
  private:
   __device__ __forceinline__ float unit() const {
     return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
+           : tier == Tier::kW8   ? Decoder<Tier::kW8>::kUnit
            : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
-                                 : Decoder<Tier::kW8>::kUnit;
+                                 : Decoder<Tier::kW4>::kUnit;
   }
   template <Tier kTier>
-  __device__ __forceinline__ void multiply_chunks(uint32_t stage, int in, bool has_row, float (&to)[2][4]) const {
-    constexpr int kBytes = kChunkBytes<kTier>;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % kUserWarps;
-#pragma unroll 1
-    for (int chunk = warp; chunk < kStageChunks && in + chunk * kChunkIn < columns; chunk += kUserWarps) {
-      const uint32_t at = stage + chunk * kBytes;
-      multiply_chunk<kTier>(at + lane * 16, at + kBytes - kChunkScaleBytes + lane % 4 * 16,
-                            my_x + (in + chunk * kChunkIn) * 2, has_row, to);
-    }
+  __device__ __forceinline__ void multiply_mine(uint32_t stage, int in, Sums& to) const {
+    const int warp = threadIdx.x / 32 % kUserWarps, first = in + warp * kChunkIn;
+    if (first < columns)
+      multiply_chunk<kTier>(stage + warp * kChunkBytes<kTier>, my_x + first * 2, row_bytes, rows, to);
   }
 };
-static_assert(Decoder<Tier::kW8>::kUnit == 1 && Decoder<Tier::kW4>::kUnit == 1);
 
-// One tile: the warp's sums go to its part. Those of row r and output o lie at [r][.][o]. Sums of even and of odd stages are two, and
-// become one at the end, so that two teams, of which each has every other stage of the ring, get the same bits as one. `before` is
-// the number of stages before the tile.
+// One tile: the warp's sums go to its part. Sums of even and of odd stages are two, and become one at the end, so that two teams, of which
+// each has every other stage of the ring, get the same bits as one. `before` is the number of stages before the tile.
 template <int kGroup, bool kNamed, typename Weights>
-[[maybe_unused]] __device__ __forceinline__ void multiply_tile(const Weights& weights, int rows, int team, int before,
+[[maybe_unused]] __device__ __forceinline__ void multiply_tile(const Weights& weights, int team, int before,
                                                                Ring<kNamed>& ring, float* parts, int part) {
   constexpr bool kTeams = Ring<kNamed>::kTeams > 1;
-  const int lane = threadIdx.x % 32, first = kTeams ? (before + team) % 2 : 0;
-  const bool has_row = lane / 4 < rows;
-  float sums[kTeams ? 1 : 2][2][4] = {};
-  const auto multiply = [&](int in, float (&to)[2][4]) {
+  const int first = kTeams ? (before + team) % 2 : 0;
+  typename Weights::Sums sums[kTeams ? 1 : 2];
+  const auto multiply = [&](int in, typename Weights::Sums& to) {
     ring.wait_full();
-    weights.multiply(ring.address(), in, has_row, to);
+    weights.multiply(ring.address(), in, to);
     ring.release();
     ring.next();
   };
@@ -242,13 +259,8 @@ template <int kGroup, bool kNamed, typename Weights>
       if (two) multiply(in + Weights::kInputs, sums[kTeams ? 0 : 1]);
     }
   }
-  if (!has_row) return;
-  const auto sum = [&](int i) {
-    const float even = weights.total(sums[0], i);
-    return kTeams ? even : even + weights.total(sums[kTeams ? 0 : 1], i);
-  };
   float* to = parts + (first * kUserWarps + threadIdx.x / 32 % kUserWarps) * part;
-  *reinterpret_cast<float2*>(to + lane / 4 * kGroup * kTileOuts + lane % 4 * 2) = {sum(0), sum(1)};
+  weights.template store<!kTeams>(sums[0], sums[kTeams ? 0 : 1], to, kGroup * Weights::kOuts);
 }
 
 // x, what is added to, and the outputs in memory.
@@ -274,14 +286,15 @@ struct PlainEnds {
   }
 };
 
-// Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: output i % 8 of tile
-// i / 8 % kGroup of the group, of row i / 8 / kGroup.
+// Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: of tiles of 8 outputs output i % 8
+// of tile i / 8 % kGroup of the group, of row i / 8 / kGroup.
 // Matrix: what Weights are made of.
 template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename Ends>
 [[maybe_unused]] __device__ __forceinline__ void multiply_tiles(const GemvArguments& a, const Matrix& matrix,
                                                                 Tiles tiles, int padded, int team, ProductRoom room,
                                                                 Ring<kNamed>& ring, const Ends& ends) {
-  static_assert(kGroup * kTileOuts * kGemvRows <= kUsers);
+  constexpr int kOuts = Weights::kOuts;
+  static_assert(kGroup * kOuts * kGemvRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
   const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
   ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
@@ -293,24 +306,23 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
     }
   };
   all_meet();
-  const int part = kTileOuts * kGroup * a.rows, my_row = min(static_cast<int>(threadIdx.x % 32) / 4, a.rows - 1);
-  const Weights weights(matrix, shared_address(room.staged) + my_row * staged_stride(padded));
+  const int part = kOuts * kGroup * a.rows;
+  const Weights weights(a, matrix, shared_address(room.staged), staged_stride(padded));
   const int stages = (weights.columns + Weights::kInputs - 1) / Weights::kInputs;
   int turn = 0, before = 0;
 #pragma unroll 1
   for (int group = tiles.first; group < tiles.end; group += kGroup * tiles.step, ++turn) {
     // Another warp each time, for who finishes falls behind.
     const int result = (threadIdx.x + turn * 32) % (kTeams * kUsers);
-    const int tile_of_mine = group + result / kTileOuts % kGroup * tiles.step, out_row = result / (kTileOuts * kGroup);
-    const int my_out = tile_of_mine * kTileOuts + result % kTileOuts;
-    const bool mine = out_row < a.rows && tile_of_mine < tiles.end && my_out < a.out,
-               adds = mine && b.into == Into::kAdd;
+    const int my_tile = group + result / kOuts % kGroup * tiles.step, my_row = result / (kOuts * kGroup);
+    const int my_out = my_tile * kOuts + result % kOuts;
+    const bool mine = my_row < a.rows && my_tile < tiles.end && my_out < a.out, adds = mine && b.into == Into::kAdd;
     typename Ends::Old old = {};
-    if (adds) old = ends.send_for_old(b, out_row, my_out);
+    if (adds) old = ends.send_for_old(b, my_row, my_out);
     float* parts = room.parts + turn % 2 * kTeams * kUserWarps * part;
 #pragma unroll 1
     for (int i = 0, tile = group; i < kGroup && tile < tiles.end; ++i, tile += tiles.step, before += stages) {
-      multiply_tile<kGroup>(weights, a.rows, team, before, ring, parts + i * kTileOuts, part);
+      multiply_tile<kGroup>(weights, team, before, ring, parts + i * kOuts, part);
     }
     // Parts are read before those two groups later are written: all meet in between.
     all_meet();
@@ -322,7 +334,7 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
       v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
     }
     const float up = __shfl_down_sync(kAllLanes, v, 1);
-    ends.finish(b, mine, out_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
+    ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
   }
 }
 
