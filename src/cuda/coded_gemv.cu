@@ -53,6 +53,8 @@ __global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, Tie
 
   let_next_start();
   wait_for_previous();
+  // Between the rows there is room.
+  if (threadIdx.x < kZeroBytes / 16) reinterpret_cast<uint4*>(staged + padded * 2)[threadIdx.x] = uint4{0, 0, 0, 0};
   stage_rows<Staging::kCoded>(
       b, norm, padded, blockDim.x, [](float v, float w) { return block_sum(v + w); }, staged);
   __syncthreads();
@@ -67,7 +69,7 @@ __global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, Tie
       wait_for_copies<kDepth - 1>();
       // Scales are read by lanes that did not copy them.
       __syncwarp();
-      multiply_chunk<kTier>(slot, x + chunk * kChunkIn * 2, staged_stride(padded), a.rows, sums);
+      multiply_chunk<kTier>(slot, {x + chunk * kChunkIn * 2, x + padded * 2, staged_stride(padded), a.rows}, sums);
       __syncwarp();
       fetch();
     }

@@ -80,15 +80,20 @@ struct CodedSums {
   float of[kRows][2] = {};
 };
 
-// sums += a chunk in shared memory times 128 inputs of `rows` rows of x, `row_bytes` apart. A product takes two inputs of each of eight
-// groups, and column n of b has those of group n and zeros: what one accumulator gathers is of one group.
+// 128 inputs of `rows` rows of x in shared memory, `row_bytes` apart, and 32 bytes of zeros.
+struct CodedInputs {
+  uint32_t x, zeros;
+  int row_bytes, rows;
+};
+inline constexpr int kZeroBytes = 32;
+
+// sums += a chunk in shared memory times x. A product takes four inputs of each of four groups, and column n of b has those of group n and
+// zeros: what one accumulator gathers is of one group.
 template <Tier kTier, int kRows>
-__device__ __forceinline__ void multiply_chunk(uint32_t chunk, uint32_t x, int row_bytes, int rows,
-                                               CodedSums<kRows>& sums) {
+__device__ __forceinline__ void multiply_chunk(uint32_t chunk, const CodedInputs& in, CodedSums<kRows>& sums) {
   constexpr int kWords = kHasNibbles<kTier> ? 1 : 2;  // of a product
   const int lane = threadIdx.x % 32, group = lane / 4;
   const uint2 scale = load_shared_pair(chunk + kChunkBytes<kTier> - kChunkScaleBytes + lane * 8);
-  const bool low = group == lane % 4, high = group == lane % 4 + 4;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     uint32_t a[4][4];
@@ -109,14 +114,15 @@ __device__ __forceinline__ void multiply_chunk(uint32_t chunk, uint32_t x, int r
     }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      if (kRows > 1 && r >= rows) break;
-      const uint32_t at = x + r * row_bytes + group * (kTierGroup * 2) + half * 16;
-      const uint4 first = load_shared_or_zeros(at, low), second = load_shared_or_zeros(at, high);
+      if (kRows > 1 && r >= in.rows) break;
+      const bool mine = group == lane % 4 + half * 4;
+      const uint32_t at = mine ? in.x + r * in.row_bytes + group * (kTierGroup * 2) : in.zeros;
+      const uint4 first = load_shared(at), second = load_shared(at + 16);
       float c[4];
-      multiply(c, a[0], first.x, second.x);
-      multiply_add(c, a[1], first.y, second.y);
-      multiply_add(c, a[2], first.z, second.z);
-      multiply_add(c, a[3], first.w, second.w);
+      multiply(c, a[0], first.x, first.y);
+      multiply_add(c, a[1], first.z, first.w);
+      multiply_add(c, a[2], second.x, second.y);
+      multiply_add(c, a[3], second.z, second.w);
       sums.of[r][0] += low_bf16(scale.x) * c[0];
       sums.of[r][0] += high_bf16(scale.x) * c[1];
       sums.of[r][1] += low_bf16(scale.y) * c[2];

@@ -92,13 +92,13 @@ void pack_row(Tier tier, const uint8_t* codes, const bf16* scales, int o, uint8_
   const bool nibbles = has_nibbles(tier);
   const int words_of_product = nibbles ? 1 : 2;
   for (int group = 0; group < kChunkGroups; ++group) {
-    const int lane = o % 8 * 4 + group % 4, second = group / 4;
-    const int pair = o / 8 + (nibbles ? 2 * second : 0), word_of_product = nibbles ? 0 : second;
-    for (int product = 0; product < 8; ++product) {
-      const int k = group * static_cast<int>(kTierGroup) + 2 * product;
-      const uint32_t bits =
-          table.words[pair][0][code_at(codes, k, nibbles)] | table.words[pair][1][code_at(codes, k + 1, nibbles)];
-      const int w = product * words_of_product + word_of_product;
+    const int lane = o % 8 * 4 + group % 4;
+    for (int pair = 0; pair < 8; ++pair) {
+      const int k = group * static_cast<int>(kTierGroup) + 2 * pair, product = group / 4 * 4 + pair / 2,
+                second = pair % 2;
+      const auto& halves = table.words[o / 8 + (nibbles ? 2 * second : 0)];
+      const uint32_t bits = halves[0][code_at(codes, k, nibbles)] | halves[1][code_at(codes, k + 1, nibbles)];
+      const int w = product * words_of_product + (nibbles ? 0 : second);
       uint8_t* at = to + w / 4 * 512 + lane * 16 + w % 4 * 4;
       uint32_t word;
       std::memcpy(&word, at, 4);

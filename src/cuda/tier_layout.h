@@ -10,9 +10,10 @@
 
 namespace vireo::cuda {
 
-// A chunk is what a warp multiplies at once: 16 outputs by 128 inputs, 8 groups of 16, in 8 tensor core products that take two inputs of
-// each group. Lane l has outputs l / 4 and l / 4 + 8 of groups l % 4 and l % 4 + 4, and reads its codes by 16 bytes, in the order of
-// the products. Then come the scales, by lane: of output l / 4 in groups 2 (l % 4) and the next, then of output l / 4 + 8.
+// A chunk is what a warp multiplies at once: 16 outputs by 128 inputs, 8 groups of 16, in 8 tensor core products: four take four inputs each
+// of the first four groups, then four of the others. Lane l has outputs l / 4 and l / 4 + 8 of groups l % 4 and l % 4 + 4, and
+// reads its codes by 16 bytes, in the order of the products. Then come the scales, by lane: of output l / 4 in groups 2 (l % 4) and
+// the next, then of output l / 4 + 8.
 inline constexpr int kChunkOuts = 16, kChunkIn = 128, kChunkGroups = kChunkIn / static_cast<int>(kTierGroup);
 inline constexpr int kChunkScaleBytes = kChunkGroups * kChunkOuts * 2;
 constexpr int chunk_code_bytes(Tier tier) {
@@ -30,8 +31,8 @@ inline int chunks_of(int64_t in) {
 }
 
 // A word of codes is two halves of 16 bits, for the low and the high element of pairs of bf16, two inputs that follow each other. Of int4 and
-// w4 a word is all of a product: pairs A and B of both outputs in the lane's first group, C and D in its second. Of int8 and w8 a
-// word has A and B, and the next word those of the second group. Where the bits of each lie in a half:
+// w4 a word is all of a product: A and B are the first two inputs of both outputs, C and D the other two. Of int8 and w8 a word has A
+// and B, and the next word those of the other two inputs. Where the bits of each lie in a half:
 //   int8   sign and magnitude: A 15, 6..0;   B 7, 14..8
 //   w8     sign, then the other seven: A 15, 10..4;   B 11, 14..12 and 3..0
 //   int4   sign and magnitude: A 15, 6..4;   B 7, 14..12;   C 11, 2..0;   D 3, 10..8

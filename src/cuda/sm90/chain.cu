@@ -72,7 +72,7 @@ constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
 constexpr int kGroup = 4;                // tiles that are finished together
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
-constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 4;
+constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3;
 struct Links {
   AttendStep step;
   int count;
@@ -230,6 +230,13 @@ struct MailEnds {
   }
 };
 
+// What weights a launch has: a kernel for both kinds has too few registers.
+enum class Forms { kPlain, kCoded, kBoth };
+template <Forms kForms>
+__device__ __forceinline__ bool is_coded(const ProductLink& p) {
+  return kForms == Forms::kBoth ? p.tier != Tier::kBf16 : kForms == Forms::kCoded;
+}
+
 __device__ __forceinline__ int share_of(int first) {
   const int mine = static_cast<int>(blockIdx.x) - first;
   return mine < 0 ? mine + static_cast<int>(gridDim.x) : mine;
@@ -290,8 +297,8 @@ __device__ __forceinline__ void bring_norms(const Link* links, int n, int count,
   }
 }
 
-// What the copying warps do. kCoded: there are links with weights in a tier.
-template <int kDim, bool kCoded>
+// What the copying warps do.
+template <int kDim, Forms kForms>
 __device__ __forceinline__ void send_links(const Link* links, int count, const AttendStep& step, Ring<true>& ring) {
   const Parts parts = parts_of(step);
 #pragma unroll 1
@@ -303,7 +310,7 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
     if (link.kind == Link::Kind::kProduct) {
       const ProductLink& p = link.product;
       const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
-      if (kCoded && p.tier != Tier::kBf16) {
+      if (is_coded<kForms>(p)) {
         ring.most_in_flight = p.tier == Tier::kInt4 || p.tier == Tier::kW4 ? kNibblesInFlight : kInt8InFlight;
         send_chunks(p.coded(), tiles, ring);
         ring.most_in_flight = kInFlight;
@@ -442,7 +449,7 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
   }
 }
 
-template <int kDim, bool kCoded>
+template <int kDim, Forms kForms>
 __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __grid_constant__ Links c) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint4 shared[];
@@ -458,13 +465,13 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   const ProductRoom room = {staged, reinterpret_cast<float*>(staged + c.staged_bytes)};
   const int team = threadIdx.x / kUsers;  // the last one copies
   Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams),
-                  kCoded ? c.stage_bytes : kStageBytes<kDim>, c.stages);
+                  kForms == Forms::kPlain ? kStageBytes<kDim> : c.stage_bytes, c.stages);
   if (threadIdx.x == 0) ring.start();
   __syncthreads();
   ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
     leave_registers<24>();
-    return send_links<kDim, kCoded>(links, c.count, c.step, ring);
+    return send_links<kDim, kForms>(links, c.count, c.step, ring);
   }
   take_registers<112>();
 
@@ -503,7 +510,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
     if (tiles.first >= tiles.end) continue;
     const MailEnds ends = {p, mail, before};
-    if (kCoded && p.tier != Tier::kBf16) {
+    if (is_coded<kForms>(p)) {
       multiply_tiles<CodedWeights<1>, kGroup * kTileOuts / kChunkOuts>(a, p.coded(), tiles, p.stride * kChunkIn, team,
                                                                        room, ring, ends);
     } else {
@@ -541,17 +548,23 @@ bool has_room(const Queue& queue, int64_t links, int64_t staged_bytes, bool code
   return bytes_before(links, staged_bytes) + fewest_stages(coded) * stage <= queue.block_shared_bytes;
 }
 
-template <int kDim, bool kCoded>
+template <int kDim, Forms kForms>
 void run(const Queue& queue, Links& links) {
   static SharedMemory memory;
-  const auto kernel = chain_kernel<kDim, kCoded>;
+  const auto kernel = chain_kernel<kDim, kForms>;
   memory.allow(reinterpret_cast<const void*>(kernel), queue.block_shared_bytes);
   const int before = static_cast<int>(bytes_before(links.count, links.staged_bytes));
   links.stage_bytes = std::max(links.stage_bytes, kStageBytes<kDim>);
   links.stages = std::min(kMostStages, (queue.block_shared_bytes - before) / links.stage_bytes);
-  CHECK(links.stages >= fewest_stages(kCoded));
+  CHECK(links.stages >= fewest_stages(kForms != Forms::kPlain));
   launch_together(queue, kernel, queue.multiprocessors, Ring<true>::kThreads,
                   static_cast<size_t>(before + links.stages * links.stage_bytes), links);
+}
+
+template <int kDim>
+void run(const Queue& queue, Links& links, bool coded, bool plain) {
+  if (!coded) return run<kDim, Forms::kPlain>(queue, links);
+  plain ? run<kDim, Forms::kBoth>(queue, links) : run<kDim, Forms::kCoded>(queue, links);
 }
 
 }  // namespace
@@ -562,7 +575,7 @@ struct Chain::State {
   std::map<const void*, Place> tensors;  // written by links
   const void* last = nullptr;            // what the last link wrote
   int head_dim = 0;
-  bool coded = false;  // there are links with weights in a tier
+  bool coded = false, plain = false;  // there are links with weights in a tier, and with others
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
   // The next link, with a place for what it writes; null where there is none.
@@ -621,6 +634,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
        tier};
   s.links.staged_bytes = bytes;
   s.coded |= coded;
+  s.plain |= !coded;
   if (coded) s.links.stage_bytes = std::max(s.links.stage_bytes, tier_stage_bytes(tier));
   s.next_block = (s.next_block + p.tiles()) % queue_.multiprocessors;
   if (!has_reader) s.last = nullptr;
@@ -671,9 +685,9 @@ void Chain::launch() {
   if (c.count < kWorthALaunch) {
     for (const auto& link : state_->alone) link();
   } else if (state_->head_dim == 64) {
-    state_->coded ? run<64, true>(queue_, c) : run<64, false>(queue_, c);
+    run<64>(queue_, c, state_->coded, state_->plain);
   } else {
-    state_->coded ? run<128, true>(queue_, c) : run<128, false>(queue_, c);
+    run<128>(queue_, c, state_->coded, state_->plain);
   }
   const ChainScratch scratch = c.scratch;
   *state_ = {};

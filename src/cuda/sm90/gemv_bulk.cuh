@@ -159,6 +159,7 @@ struct PlainWeights {
     my_w = lane / 4 * kWeightPitch + my_in * 2;
     my_x = staged + min(lane / 4, a.rows - 1) * row_bytes + my_in * 2;
   }
+  __device__ __forceinline__ float unit() const { return 1; }
   // `in` inputs are before the stage.
   __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
 #pragma unroll
@@ -190,10 +191,17 @@ struct CodedWeights {
   using Sums = CodedSums<kRows>;
   Tier tier;
   int columns, rows, row_bytes;
-  uint32_t my_x;
+  uint32_t staged;
 
-  __device__ __forceinline__ CodedWeights(const GemvArguments& a, const TierMatrix& w, uint32_t staged, int bytes)
-      : tier(w.tier), columns(w.chunks * kChunkIn), rows(a.rows), row_bytes(bytes), my_x(staged) {}
+  __device__ __forceinline__ CodedWeights(const GemvArguments& a, const TierMatrix& w, uint32_t x, int bytes)
+      : tier(w.tier), columns(w.chunks * kChunkIn), rows(a.rows), row_bytes(bytes), staged(x) {}
+  // In which sums count.
+  __device__ __forceinline__ float unit() const {
+    return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
+           : tier == Tier::kW8   ? Decoder<Tier::kW8>::kUnit
+           : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
+                                 : Decoder<Tier::kW4>::kUnit;
+  }
   __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
     switch (tier) {
       case Tier::kInt8:
@@ -212,29 +220,25 @@ struct CodedWeights {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (kRows > 1 && r >= rows) break;
-      float v = sum_of_quad(even.of[r]) * unit();
-      if (kBoth) v += sum_of_quad(odd.of[r]) * unit();
+      float v = sum_of_quad(even.of[r]);
+      if (kBoth) v += sum_of_quad(odd.of[r]);
       if (lane % 4 < 2) to[r * pitch + lane % 2 * (kOuts / 2) + lane / 4] = v;
     }
   }
 
  private:
-  __device__ __forceinline__ float unit() const {
-    return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
-           : tier == Tier::kW8   ? Decoder<Tier::kW8>::kUnit
-           : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
-                                 : Decoder<Tier::kW4>::kUnit;
-  }
   template <Tier kTier>
   __device__ __forceinline__ void multiply_mine(uint32_t stage, int in, Sums& to) const {
     const int warp = threadIdx.x / 32 % kUserWarps, first = in + warp * kChunkIn;
     if (first < columns)
-      multiply_chunk<kTier>(stage + warp * kChunkBytes<kTier>, my_x + first * 2, row_bytes, rows, to);
+      multiply_chunk<kTier>(stage + warp * kChunkBytes<kTier>, {staged + first * 2, staged + columns * 2, row_bytes, rows},
+                            to);
   }
 };
 
 // One tile: the warp's sums go to its part. Sums of even and of odd stages are two, and become one at the end, so that two teams, of which
-// each has every other stage of the ring, get the same bits as one. `before` is the number of stages before the tile.
+// each has every other stage of the ring, get the same bits as one. `before` is the number of stages before the tile. The ring is
+// at the team's next stage.
 template <int kGroup, bool kNamed, typename Weights>
 [[maybe_unused]] __device__ __forceinline__ void multiply_tile(const Weights& weights, int team, int before,
                                                                Ring<kNamed>& ring, float* parts, int part) {
@@ -245,19 +249,12 @@ template <int kGroup, bool kNamed, typename Weights>
     ring.wait_full();
     weights.multiply(ring.address(), in, to);
     ring.release();
-    ring.next();
+    ring.next_of_team();
   };
 #pragma unroll 1
-  for (int in = 0; in < weights.columns; in += 2 * Weights::kInputs) {
-    const bool two = in + Weights::kInputs < weights.columns;
-    if (kTeams) {
-      if (first == 1) ring.next();
-      if (first == 0 || two) multiply(in + first * Weights::kInputs, sums[0]);
-      if (first == 0 && two) ring.next();
-    } else {
-      multiply(in, sums[0]);
-      if (two) multiply(in + Weights::kInputs, sums[kTeams ? 0 : 1]);
-    }
+  for (int in = first * Weights::kInputs; in < weights.columns; in += 2 * Weights::kInputs) {
+    multiply(in, sums[0]);
+    if (!kTeams && in + Weights::kInputs < weights.columns) multiply(in + Weights::kInputs, sums[kTeams ? 0 : 1]);
   }
   float* to = parts + (first * kUserWarps + threadIdx.x / 32 % kUserWarps) * part;
   weights.template store<!kTeams>(sums[0], sums[kTeams ? 0 : 1], to, kGroup * Weights::kOuts);
@@ -297,6 +294,9 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
   static_assert(kGroup * kOuts * kGemvRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
   const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
+  // Between the rows there is room.
+  if (Weights::kStaging == Staging::kCoded && threadIdx.x < kZeroBytes / 16)
+    reinterpret_cast<uint4*>(room.staged + padded * 2)[threadIdx.x] = uint4{0, 0, 0, 0};
   ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
   const auto all_meet = [] {
     if (kTeams > 1) {
@@ -309,6 +309,7 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
   const int part = kOuts * kGroup * a.rows;
   const Weights weights(a, matrix, shared_address(room.staged), staged_stride(padded));
   const int stages = (weights.columns + Weights::kInputs - 1) / Weights::kInputs;
+  if (team == 1) ring.next();
   int turn = 0, before = 0;
 #pragma unroll 1
   for (int group = tiles.first; group < tiles.end; group += kGroup * tiles.step, ++turn) {
@@ -333,9 +334,12 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
     for (int w = 0; w < kUserWarps; ++w) {
       v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
     }
+    v *= weights.unit();
     const float up = __shfl_down_sync(kAllLanes, v, 1);
     ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
   }
+  // Behind the last stage, whose ever it was.
+  if (kTeams > 1 && (before + team) % 2 == 1) ring.back();
 }
 
 }  // namespace vireo::cuda

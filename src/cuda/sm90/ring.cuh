@@ -76,6 +76,20 @@ struct Ring {
     stage = 0;
     ++round;
   }
+  // To the team's next stage: teams take turns.
+  __device__ __forceinline__ void next_of_team() {
+    stage += kTeams;
+    if (stage < stages) return;
+    stage -= stages;
+    ++round;
+  }
+  __device__ __forceinline__ void back() {
+    if (stage == 0) {
+      stage = stages;
+      --round;
+    }
+    --stage;
+  }
   // Stages that are the other team's.
   __device__ __forceinline__ void skip(int count) {
     for (stage += count; stage >= stages; stage -= stages) ++round;
