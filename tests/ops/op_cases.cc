@@ -552,9 +552,9 @@ struct TierShape {
   std::string name(Tier tier) const { return fmt::format("{}_{}x{}x{}", tier_name(tier), rows, out, in); }
 };
 
-// A backend may read rows as integers of 16 bits where the tier's are integers.
+// A backend may read rows as integers of 16 bits where codes are integers, or, as those of w4, halves.
 double tier_tolerance(Tier tier) {
-  return tier == Tier::kInt8 || tier == Tier::kInt4 ? 6e-5 : 3e-6;
+  return tier == Tier::kW8 ? 3e-6 : 6e-5;
 }
 
 template <typename F>
