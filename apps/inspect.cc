@@ -79,7 +79,7 @@ void print_checkpoint(const CheckpointInfo& info) {
                            megabytes(info.kv_bytes_per_token * 4096));
   for (const auto& [tier, bytes] : info.weight_bytes) {
     std::cout << fmt::format("          weights as {:<9} {}{}\n", tier, megabytes(bytes),
-                             tier == "bf16" ? "" : "  (not built yet)");
+                             tier == "bf16" ? "" : "  (without a bf16 copy: not built yet)");
   }
   std::cout << fmt::format("pictures  {} to {} pixels each\n", info.min_pixels, info.max_pixels);
   std::cout << fmt::format("template  {}, an answer ends with token {}\n", info.chat_template,
