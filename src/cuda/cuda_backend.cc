@@ -214,6 +214,7 @@ class CudaBackend : public CudaBackendBase {
     w->bias_memory = place_floats(values);
     w->bias = w->bias_memory.view.row<float>(0);
     std::vector<bf16> rounded;
+    rounded.reserve(values.size());
     for (float v : values) rounded.push_back(to_bf16(v));
     w->bias_bf16_memory = allocate(1, out, DType::kBF16);
     upload(rounded.data(), w->bias_bf16_memory.view);
@@ -548,6 +549,7 @@ std::vector<CudaDevice> cuda_devices(std::string& reason) {
     return {};
   }
   std::vector<CudaDevice> devices;
+  devices.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) devices.push_back(cuda::describe(i));
   return devices;
 }

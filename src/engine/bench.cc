@@ -76,7 +76,7 @@ class Questions {
  public:
   explicit Questions(const BenchOptions& o) : o_(o) {
     if (o.image.empty()) {
-      pixels_.resize(static_cast<size_t>(3 * o.width * o.height));
+      pixels_.resize(size_t{3} * static_cast<size_t>(o.width) * static_cast<size_t>(o.height));
       for (size_t i = 0; i < pixels_.size(); ++i) pixels_[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
     } else {
       const std::string bytes = read_file(o.image, ImageLimits{}.max_bytes);
