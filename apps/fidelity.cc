@@ -1,4 +1,4 @@
-// vireo fidelity: what a weight tier costs in accuracy.
+// vireo fidelity: what a weight tier, or keys and values in 8 bits, cost in accuracy.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
@@ -90,7 +90,8 @@ int run_fidelity(const Choices& c) {
 
 void add_fidelity(CLI::App& app, Action& action) {
   auto c = std::make_shared<Choices>();
-  CLI::App* s = app.add_subcommand("fidelity", "compare a weight tier with bf16, decode step by decode step");
+  CLI::App* s =
+      app.add_subcommand("fidelity", "compare a weight tier, or an int8 cache, with bf16, decode step by decode step");
   s->add_option("--messages", c->messages, "conversations as run takes them; .jsonl: one a line")->type_name("FILE");
   s->add_option("-p,--prompt", c->prompts, "a question; any number of times")->allow_extra_args(false);
   s->add_option("--steps", c->fidelity.steps, "of an answer at most")->capture_default_str();

@@ -188,7 +188,8 @@ class Engine {
   // Forgets the conversation and all pictures.
   void reset();
   // Options::wq_overrides from here on, beside the same weight_mode: reads again those matrices whose tier changes. Forgets the
-  // conversation and what was recorded. Throws Error(kUsage), changing nothing, where load would refuse them, and kCapacity.
+  // conversation and what was recorded. Throws Error, changing nothing: kUsage where load would refuse them, kCapacity where they do not
+  // fit.
   void set_wq_overrides(const std::map<std::string, std::string>& overrides);
   // Runs every path once, so that the first request finds memory mapped and code warm.
   void warmup();

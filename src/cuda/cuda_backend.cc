@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/cuda_backend.h"
 
+#include <cuda_profiler_api.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 #include <vector>
-
-#include <cuda_profiler_api.h>
 
 #include "base/check.h"
 #include "base/host_info.h"
@@ -269,7 +269,14 @@ class CudaBackend : public CudaBackendBase {
     constexpr int64_t kMostColumns = 32768;
     VendorGemm::Room room;
     room.bytes = std::min(most_rows * kMostColumns * 2, static_cast<int64_t>(available_memory().value_or(0)) / 8);
-    const auto memory = memory_->take_beside(static_cast<size_t>(2 * room.bytes + 16));
+    std::shared_ptr<void> memory;
+    try {
+      memory = memory_->take_beside(static_cast<size_t>(2 * room.bytes + 16));
+    } catch (const Error& e) {
+      // The first request of a size then waits for what was not readied.
+      if (e.kind() != ErrorKind::kCapacity) throw;
+      return wait();
+    }
     // Any small numbers, but not zeros, with which products are faster.
     CUDA_CHECK(cudaMemsetAsync(memory.get(), 0x3a, static_cast<size_t>(2 * room.bytes), memory_->stream()));
     room.x = memory.get();

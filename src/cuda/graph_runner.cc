@@ -1,5 +1,5 @@
-// GraphRunner: records the decode step as a CUDA graph, once per number of rows, and replays it. Everything that changes between
-// steps lies in device memory, so one graph serves every position. Ids come back through a ring in page-locked memory that
+// GraphRunner: records the decode step as a CUDA graph, once per number of rows (and once more where ids are drawn), and replays it; where it is
+// asked to, also the latest kinds of prefill. Everything that changes between steps lies in device memory, so one graph serves every position. Ids come back through a ring in page-locked memory that
 // the host watches.
 // SPDX-License-Identifier: Apache-2.0
 #include <nvtx3/nvToolsExt.h>

@@ -284,9 +284,9 @@ void Engine::set_wq_overrides(const std::map<std::string, std::string>& override
   Options options = impl_->options;
   options.wq_overrides = overrides;
   validate(options);
-  reset();
   impl_->model.retier(impl_->options, options);
   impl_->options.wq_overrides = overrides;
+  reset();
 }
 
 void Engine::warmup() {

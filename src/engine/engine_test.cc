@@ -278,6 +278,7 @@ TEST(Engine, TiersChangeInPlace) {
   for (const auto& [key, tier] :
        {std::pair{"L99.o_proj", "w8"}, {"L07.o_proj", "w8"}, {"nose", "w8"}, {"o_proj", "nvfp4"}}) {
     EXPECT_THROW(engine->set_wq_overrides({{key, tier}}), Error) << key;
+    EXPECT_NO_THROW(engine->decode_step(3)) << "the conversation goes on";
   }
   engine->set_wq_overrides({});
   EXPECT_EQ(logits(*engine), plain);

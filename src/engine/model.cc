@@ -79,6 +79,24 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
   return plan;
 }
 
+// BF16 and any tier of the largest matrix that has tiers: its new copy lies beside the old one for a moment.
+uint64_t largest_projection(const TextConfig& c) {
+  int64_t most = 0;
+  for (const Projection& p : projections(c)) most = std::max(most, p.out * p.in);
+  return static_cast<uint64_t>(4 * most);
+}
+
+void check_growth(uint64_t more, uint64_t moment, const Backend& backend) {
+  const auto available = backend.available_memory();
+  if (!available || more + moment <= *available) return;
+  const auto gib = [](uint64_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  throw Error(
+      ErrorKind::kCapacity,
+      fmt::format("the new tiers take {:.2f} GiB more, and {:.2f} GiB while they are made, of the {:.2f} GiB of "
+                  "memory available to {}: choose smaller ones, or free memory",
+                  gib(more), gib(moment), gib(*available), backend.name()));
+}
+
 Forward forward_of(Decoder& decoder) {
   return [&decoder](const Step& step) { return decoder.forward(step); };
 }
@@ -199,9 +217,11 @@ void Model::retier(const Options& from, const Options& to) {
   validate_layers(to, c.num_layers);
   const TierPlan old_plan = tier_plan(from), plan = tier_plan(to);
   check_tiers(plan, c, *backend);
+  const uint64_t bytes = tier_bytes(plan, c), old_bytes = tier_bytes(old_plan, c);
+  check_growth(bytes > old_bytes ? bytes - old_bytes : 0, largest_projection(c), *backend);
   runner->forget_recordings();
   vireo::retier(weights, files.checkpoint, files.config, *backend, old_plan, plan);
-  info.weight_bytes += tier_bytes(plan, c) - tier_bytes(old_plan, c);
+  info.weight_bytes += bytes - old_bytes;
 }
 
 void Model::rehearse(const Options& options) {

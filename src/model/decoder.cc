@@ -60,8 +60,11 @@ uint64_t Decoder::scratch_bytes(const TextConfig& c, const Shape& shape, DType a
 }
 
 uint64_t Decoder::kv_bytes_per_token(const TextConfig& c, DType kv_type, KvMode mode) {
-  if (mode == KvMode::kInt8) return static_cast<uint64_t>(2 * c.num_layers * c.num_kv_heads * (c.head_dim + 2));
-  return static_cast<uint64_t>(2 * c.num_layers * c.kv_size()) * size_of(kv_type);
+  const uint64_t heads = static_cast<uint64_t>(2 * c.num_layers * c.num_kv_heads);
+  const uint64_t scales = mode == KvMode::kInt8 ? heads * size_of(DType::kBF16) : 0;
+  // Codes take the place of bf16; a backend of floats keeps what they stand for.
+  const bool codes = mode == KvMode::kInt8 && kv_type == DType::kBF16;
+  return heads * static_cast<uint64_t>(c.head_dim) * size_of(codes ? DType::kI8 : kv_type) + scales;
 }
 
 void Decoder::see(const char* name, size_t index, Tensor t) const {

@@ -159,12 +159,12 @@ bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {
     largest = std::max(largest, std::fabs(row[i]));
     finite &= std::isfinite(row[i]);
   }
-  const bf16 rounded = to_bf16(finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN());
-  const float scale = to_float(rounded);
+  const bf16 narrow = to_bf16(finite ? largest / 127 : std::numeric_limits<float>::quiet_NaN());
+  const float scale = to_float(narrow);
   for (int64_t i = 0; i < n; ++i) {
-    codes[i] = scale > 0 ? static_cast<int8_t>(std::clamp(std::nearbyint(row[i] / scale), -127.0f, 127.0f)) : int8_t{0};
+    codes[i] = scale > 0 ? static_cast<int8_t>(to_integer(row[i] / scale, 127)) : int8_t{0};
   }
-  return rounded;
+  return narrow;
 }
 
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row) {
