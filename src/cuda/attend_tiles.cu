@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 #include "cuda/kernels.h"
+#include "cuda/row_tiles.cuh"
 #include "cuda/tensor_core.cuh"
 
 namespace vireo::cuda {
@@ -161,8 +162,8 @@ __global__ void __launch_bounds__(kThreads, 2) attend_tiles_kernel(TileArguments
   __shared__ int sequences[kTileRows], lengths[kTileRows];
   const uint32_t base = shared_address(shared);
   const auto keys_at = [&](int stage) { return base + stage * 2 * Tile<kDim>::kBytes; };
-  // The last rows of a chunk see the most keys: they go first.
-  const int row0 = (gridDim.x - 1 - blockIdx.x) * kTileRows, head = blockIdx.y;
+  const auto place = RowTile<kPaged>::mine();
+  const int row0 = place.tile * kTileRows, head = place.head;
   const int kv_head = head / (a.heads / a.kv_heads);
   const int lane = threadIdx.x % 32, mine = threadIdx.x / 32 * kM * 16 + lane / 4;  // my first row of the tile
   const int rows = min(kTileRows, a.rows - row0);
@@ -255,7 +256,7 @@ void launch_tiles(const Queue& queue, const TileArguments& a) {
   constexpr int kBytes = 4 * Tile<kDim>::kBytes, kTileRows = kM * 64;
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(kernel), kBytes);
-  launch(queue, kernel, dim3((a.rows + kTileRows - 1) / kTileRows, a.heads), kThreads, kBytes, a);
+  launch(queue, kernel, RowTile<kPaged>::grid((a.rows + kTileRows - 1) / kTileRows, a.heads), kThreads, kBytes, a);
 }
 
 // Twice the rows where there are enough of them, and registers.

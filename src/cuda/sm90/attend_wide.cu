@@ -6,6 +6,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/check.h"
 #include "cuda/kernels.h"
+#include "cuda/row_tiles.cuh"
 #include "cuda/sm90/ring.cuh"
 #include "cuda/sm90/tensor_map.h"
 #include "cuda/sm90/warpgroup.cuh"
@@ -156,7 +157,7 @@ __device__ __forceinline__ void clear_values(uint32_t values, int keys) {
 template <int kDim, bool kPaged>
 __device__ __forceinline__ void bring_tiles(const WideArguments& a, const WideBlock& b, uint32_t shared, int row0) {
   using W = Wide<kDim>;
-  const int head = blockIdx.y, kv_head = head / (a.heads / a.kv_heads);
+  const int head = RowTile<kPaged>::mine().head, kv_head = head / (a.heads / a.kv_heads);
   expect_bytes(barrier_at(&b.queries, 0), W::kTeams * W::kQueryBytes);
   for (int t = 0; t < W::kTeams; ++t) {
     for (int c = 0; c < W::kColumns; ++c) {
@@ -295,7 +296,7 @@ __device__ __forceinline__ void attend_rows(const WideArguments& a, const WideBl
     const int r = row0 + mine + half * 8;
     if (r >= a.rows) continue;
     const float scale = 1 / total;
-    bf16* to = a.out + r * a.out_stride + blockIdx.y * kDim + lane % 4 * 2;
+    bf16* to = a.out + r * a.out_stride + RowTile<kPaged>::mine().head * kDim + lane % 4 * 2;
 #pragma unroll
     for (int j = 0; j < kDim / 8; ++j) {
       const float* v = sums[j * 8 / W::kSumColumns] + j * 8 % W::kSumColumns / 2 + half * 2;
@@ -359,8 +360,7 @@ __global__ void __launch_bounds__(Wide<kDim>::kThreads, 1) attend_wide_kernel(co
   }
   let_next_start();
   wait_for_previous();
-  // The last rows of a chunk see the most keys: they go first.
-  const int row0 = (gridDim.x - 1 - blockIdx.x) * W::kRows;
+  const int row0 = RowTile<kPaged>::mine().tile * W::kRows;
   find_segments<kDim, kPaged>(a, block, row0);
   __syncthreads();
   if (threadIdx.x / 128 == W::kTeams) {
@@ -378,8 +378,8 @@ void run(const Queue& queue, const WideArguments& a) {
   using W = Wide<kDim>;
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(attend_wide_kernel<kDim, kPaged>), W::kSharedBytes);
-  launch(queue, attend_wide_kernel<kDim, kPaged>, dim3((a.rows + W::kRows - 1) / W::kRows, a.heads), W::kThreads,
-         W::kSharedBytes, a);
+  launch(queue, attend_wide_kernel<kDim, kPaged>, RowTile<kPaged>::grid((a.rows + W::kRows - 1) / W::kRows, a.heads),
+         W::kThreads, W::kSharedBytes, a);
 }
 
 WideArguments arguments(Tensor q, Tensor k, Tensor v, const AttentionShape& shape, Tensor out) {
