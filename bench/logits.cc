@@ -1,4 +1,4 @@
-// vireo_logits CHECKPOINT PICTURE PROMPT STEPS OUT [DEVICE]: the logits of the prompt's last row and of STEPS greedy decode steps, as
+// vireo_logits CHECKPOINT PICTURE PROMPT STEPS OUT [DEVICE [CHUNK]]: the logits of the prompt's last row and of STEPS greedy decode steps, as
 // float32 rows in OUT; prints the chosen ids as a JSON array. For comparing with other implementations.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -10,13 +10,14 @@
 
 int main(int argc, char** argv) try {
   if (argc < 6) {
-    std::fprintf(stderr, "usage: vireo_logits CHECKPOINT PICTURE PROMPT STEPS OUT [DEVICE]\n");
+    std::fprintf(stderr, "usage: vireo_logits CHECKPOINT PICTURE PROMPT STEPS OUT [DEVICE [CHUNK]]\n");
     return 2;
   }
   vireo::Options options;
   options.checkpoint = argv[1];
   options.max_pixels = "none";
   if (argc > 6) options.device = argv[6];
+  if (argc > 7) options.prefill_chunk = std::atoi(argv[7]);
   const auto engine = vireo::Engine::load(options);
   vireo::Part picture, text;
   picture.kind = vireo::Part::Kind::kImage;
