@@ -36,7 +36,7 @@ void add_engine_options(CLI::App& command, Options& o) {
                   "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8 or int4")
       ->capture_default_str()
       ->group(group);
-  command.add_option("--kv-mode", o.kv_mode, "how keys and values are kept: bf16 or int8 (on a CPU)")
+  command.add_option("--kv-mode", o.kv_mode, "how keys and values are kept: bf16 or int8")
       ->capture_default_str()
       ->group(group);
   command

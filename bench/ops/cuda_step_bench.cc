@@ -1,4 +1,5 @@
-// cuda_step_bench [--tune] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16 or in each tier named.
+// cuda_step_bench [--tune] [--int8-kv] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16 or in each tier
+// named, and with an int8 cache.
 // Times each part, recorded over all layers, then the whole, launch by launch and in one: microseconds and how far apart most
 // replays are, bytes read, share of the device's read rate. --tune first finds the cuts of the products with which the whole
 // step is fastest.
@@ -29,7 +30,7 @@ struct Layer {
 
 class DecodeStep {
  public:
-  DecodeStep(CudaBackendBase& backend, Tier tier) : b_(backend), ops_(backend.cuda_ops()), tier_(tier) {
+  DecodeStep(CudaBackendBase& backend, Tier tier, KvMode kv_mode) : b_(backend), ops_(backend.cuda_ops()), tier_(tier) {
     ops_.begin_step(true);
     values_.resize(static_cast<size_t>(kVocabulary * kHidden));
     uint32_t state = 1;
@@ -40,7 +41,7 @@ class DecodeStep {
     for (int64_t i = 0; i < kLayers; ++i) {
       layers_.push_back({matrix(kQkv, kHidden, "qkv_proj"), matrix(kHidden, kQ, "o_proj"),
                          matrix(2 * kInner, kHidden, "gate_up"), matrix(kHidden, kInner, "mlp_down"),
-                         b_.allocate_kv(kPages * kPageTokens, kShape, KvMode::kBf16)});
+                         b_.allocate_kv(kPages * kPageTokens, kShape, kv_mode)});
     }
     head_ = matrix(kVocabulary, kHidden, "lm_head");
     norm_ = {b_.place_vector({"n", DType::kBF16, {kHidden}, values_.data()}), {}};
@@ -152,16 +153,18 @@ void report(const char* name, const DecodeStep::Time& time, double bytes, double
 
 }  // namespace
 
-void run(Tier tier, bool tunes) {
+void run(Tier tier, KvMode kv_mode, bool tunes) {
   const auto made = make_cuda_backend({});
   auto& backend = dynamic_cast<CudaBackendBase&>(*made);
   const double rate = backend.measure_read_rate();
   fmt::print("{}, {}, read {:.0f} GB/s\n", tier_name(tier), backend.description(), rate * 1e-9);
-  DecodeStep step(backend, tier);
+  DecodeStep step(backend, tier, kv_mode);
   CudaOps& ops = backend.cuda_ops();
   const double weight = tier_bits(tier) / 8, layer_qkv = weight * kQkv * kHidden, layer_o = weight * kQ * kHidden,
                layer_gate = weight * 2 * kInner * kHidden, layer_down = weight * kInner * kHidden,
-               kv = 2.0 * 2 * kTokens * kShape.kv_heads * kShape.head_dim, head = weight * kVocabulary * kHidden;
+               kv = 2.0 * kTokens * kShape.kv_heads *
+                    (kv_mode == KvMode::kInt8 ? kShape.head_dim + 2 : kShape.head_dim * 2),
+               head = weight * kVocabulary * kHidden;
   const double L = kLayers;
   struct Product {
     const char* name;
@@ -218,11 +221,14 @@ void run(Tier tier, bool tunes) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   bool tunes = false;
+  auto kv_mode = vireo::KvMode::kBf16;
   std::vector<vireo::Tier> tiers;
   for (const std::string& a : arguments) {
     const auto tier = vireo::find_tier(a);
     if (a == "--tune") {
       tunes = true;
+    } else if (a == "--int8-kv") {
+      kv_mode = vireo::KvMode::kInt8;
     } else if (tier) {
       tiers.push_back(*tier);
     } else {
@@ -231,5 +237,5 @@ int main(int argc, char** argv) {
     }
   }
   if (tiers.empty()) tiers.push_back(vireo::Tier::kBf16);
-  for (const vireo::Tier tier : tiers) vireo::cuda::run(tier, tunes);
+  for (const vireo::Tier tier : tiers) vireo::cuda::run(tier, kv_mode, tunes);
 }

@@ -32,7 +32,7 @@ struct Options {
   std::string pixels = "default";    // default, or reference: alpha and 16-bit grey as the reference processor has them
   std::string weight_mode = "bf16";  // tier that decode steps read the decoder in: bf16, w8, w4, int8, int4
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
-  std::string kv_mode = "bf16";  // or int8 (on a CPU): keys and values in 8 bits, a scale for each token and head
+  std::string kv_mode = "bf16";  // or int8: keys and values in 8 bits, a scale for each token and head
   int threads = 0;               // 0: every processor this process may use
   std::string isa = "auto";      // instruction set of the CPU kernels
   bool graph = true;             // record a GPU's decode step and replay it; false: walk the model op by op

@@ -18,7 +18,8 @@ static_assert(kWarpTokens == 16 && kPageTokens % kWarpTokens == 0);
 struct DecodeArguments {
   const bf16* q;
   int64_t q_stride;
-  const bf16 *k, *v;
+  const void *k, *v;  // bf16, or codes with scales
+  const bf16 *k_scales, *v_scales;
   const int32_t *sequences, *lengths, *page_table;
   int pages;  // of a sequence
   int rows, heads, kv_heads, head_dim;
@@ -30,18 +31,19 @@ struct DecodeArguments {
   int64_t out_stride;
 };
 
-// Keys and values of one warp in shared memory, kDim values each: a key's chunks are read by the lane that copied them, values by
-// ldmatrix, whose rows are swizzled by chunk.
-template <int kDim>
+// Keys and values of one warp in shared memory, kDim values each: a key's chunks of 16 bytes are read by the lane that copied them, values
+// by ldmatrix, whose rows are swizzled by chunk.
+template <int kDim, bool kCodes>
 struct WarpTiles {
-  static constexpr int kChunks = kDim / 8;
-  static constexpr int kBytes = 2 * kWarpTokens * kDim * 2;
+  static constexpr int kOfChunk = kCodes ? 16 : 8, kChunks = kDim / kOfChunk;
+  static constexpr int kBytes = 2 * kWarpTokens * kChunks * 16;
   uint32_t base;
   __device__ uint32_t key(int half, int j, int lane) const {
     return base + ((half * kChunks / 4 + j) * 32 + lane) * 16;
   }
   __device__ uint32_t value(int token, int chunk) const {
-    return base + kBytes / 2 + token * kDim * 2 + ((chunk ^ (token & 7)) << 4);
+    const int turn = kChunks >= 8 ? token & 7 : token >> 1 & 3;
+    return base + kBytes / 2 + token * kChunks * 16 + ((chunk ^ turn) << 4);
   }
 };
 
@@ -54,62 +56,54 @@ struct Partial {
 };
 
 // Tokens [first, first + 16) of the part, those below `length` only.
-template <int kDim>
-__device__ __forceinline__ void fetch(const DecodeArguments& a, const WarpTiles<kDim>& tiles, int64_t at, int first,
-                                      int begin, int end, int length, int lane) {
-  constexpr int kChunks = kDim / 8;
+template <int kDim, bool kCodes>
+__device__ __forceinline__ void fetch(const DecodeArguments& a, const WarpTiles<kDim, kCodes>& tiles, int64_t at,
+                                      int first, int begin, int end, int length, int lane) {
+  using T = WarpTiles<kDim, kCodes>;
+  const int row = kCodes ? kv_code_bytes(a.head_dim) : a.head_dim * 2;
+  const char *k = static_cast<const char*>(a.k), *v = static_cast<const char*>(a.v);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
-    for (int j = 0; j < kChunks / 4; ++j) {
-      const int token = half * 8 + lane / 4, dim = j * 32 + lane % 4 * 8;
+    for (int j = 0; j < T::kChunks / 4; ++j) {
+      const int token = half * 8 + lane / 4, chunk = j * 4 + lane % 4;
       if (first + token < begin || first + token >= end) continue;
-      const bool inside = first + token < length && dim < a.head_dim;
-      copy_async(tiles.key(half, j, lane), inside ? a.k + at + token * a.head_dim + dim : a.k, inside);
-      copy_async(tiles.value(token, dim / 8), inside ? a.v + at + token * a.head_dim + dim : a.v, inside);
+      const bool inside = first + token < length && chunk * T::kOfChunk < a.head_dim;
+      const int64_t from = (at + token) * row + chunk * 16;
+      copy_async(tiles.key(half, j, lane), inside ? k + from : k, inside);
+      copy_async(tiles.value(token, chunk), inside ? v + from : v, inside);
     }
   }
 }
 
 // Scores, weights and sums of one warp's 16 tokens for up to 8 heads; lane / 4 is the head.
-template <int kDim>
-__device__ __forceinline__ void attend_warp(const WarpTiles<kDim>& tiles, const uint4 (&q)[kDim / 32], int tokens,
-                                            float scale, Partial<kDim>& out) {
+template <int kDim, bool kCodes>
+__device__ __forceinline__ void attend_warp(const WarpTiles<kDim, kCodes>& tiles, const uint4 (&q)[kDim / 32],
+                                            int tokens, float scale, const TokenScales& of, Partial<kDim>& out) {
   const int lane = threadIdx.x % 32, head = lane / 4;
   float scores[2][4] = {};
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-#pragma unroll
-    for (int j = 0; j < kDim / 32; ++j) {
-      const uint4 k = load_shared(tiles.key(half, j, lane));
-      multiply_add(scores[half], {q[j].x, 0, q[j].y, 0}, k.x, k.y);
-      multiply_add(scores[half], {q[j].z, 0, q[j].w, 0}, k.z, k.w);
-    }
+    score_keys<kDim, kCodes>(scores[half], q, [&](int j) { return load_shared(tiles.key(half, j, lane)); });
   }
-  const WarpWeights weights = soften(scores, tokens, scale);
+  const WarpWeights weights = soften<kCodes>(scores, tokens, scale, of);
   if (lane % 4 == 0) {
     out.largest[head] = weights.largest;
     out.total[head] = weights.total;
   }
-#pragma unroll
-  for (int d = 0; d < kDim / 16; ++d) {
-    uint32_t v[4];
-    load_matrices_turned(v, tiles.value(lane % 16, d * 2 + lane / 16));
-    float low[4] = {}, high[4] = {};
-    multiply_add(low, weights.operand, v[0], v[1]);
-    multiply_add(high, weights.operand, v[2], v[3]);
-    *reinterpret_cast<float2*>(&out.sums[head][d * 16 + lane % 4 * 2]) = {low[0], low[1]};
-    *reinterpret_cast<float2*>(&out.sums[head][d * 16 + 8 + lane % 4 * 2]) = {high[0], high[1]};
-  }
+  sum_values<kDim, kCodes>(
+      weights, [&](int chunk) { return tiles.value(lane % 16, chunk); },
+      [&](int dim, float2 sums) { *reinterpret_cast<float2*>(&out.sums[head][dim]) = sums; });
 }
 
-template <int kDim>
+template <int kDim, bool kCodes>
 __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArguments a) {
   extern __shared__ uint4 shared[];
   __shared__ bool last;
   Partial<kDim>* partials = reinterpret_cast<Partial<kDim>*>(shared);  // of the warps
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const WarpTiles<kDim> tiles{shared_address(partials + kWarps) + warp * WarpTiles<kDim>::kBytes};
+  using T = WarpTiles<kDim, kCodes>;
+  const T tiles{shared_address(partials + kWarps) + warp * T::kBytes};
   const int group = a.heads / a.kv_heads, size = a.head_dim + 2;  // of a part
 
   let_next_start();
@@ -125,7 +119,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
     for (; item < items; item += gridDim.x) {
       const int part = item % parts, kv_head = item / parts, first = part * kSplitTokens + warp * kWarpTokens;
       const int64_t page = first < length ? load_index(pages + first / kPageTokens) : 0;
-      const int64_t at = ((page * a.kv_heads + kv_head) * kPageTokens + first % kPageTokens) * a.head_dim;
+      const int64_t at = cache_row(page, first % kPageTokens, kv_head, a.kv_heads, 1);
       // Tokens of earlier steps need no waiting; those of this step are among the last `rows`.
       const int old = waited ? INT32_MAX : max(0, length - a.rows);
       __syncwarp();
@@ -136,6 +130,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
         fetch(a, tiles, at, first, old, INT32_MAX, length, lane);
       }
       commit_copies();
+      TokenScales scales;
+      if (kCodes) scales.load(a.k_scales + at, a.v_scales + at, length - first);
 
       const int64_t first_head = row * int64_t{a.heads} + int64_t{kv_head} * group;
 #pragma unroll 1
@@ -144,14 +140,15 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
         uint4 q[kDim / 32];
 #pragma unroll
         for (int j = 0; j < kDim / 32; ++j) {
-          const int dim = j * 32 + lane % 4 * 8;
+          const int dim = kCodes ? j / 2 * 64 + lane % 4 * 16 + j % 2 * 8 : j * 32 + lane % 4 * 8;
           const bf16* from = a.q + row * a.q_stride + (int64_t{kv_head} * group + head0 + lane / 4) * a.head_dim + dim;
           const bool inside = lane / 4 < heads && dim < a.head_dim;
           q[j] = inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+          if (kCodes) q[j] = readied_for_codes(q[j]);
         }
         wait_for_copies<0>();
         __syncwarp();
-        attend_warp<kDim>(tiles, q, length - first, a.scale, partials[warp]);
+        attend_warp<kDim>(tiles, q, length - first, a.scale, scales, partials[warp]);
         __syncthreads();
         // The warps' parts become one.
         for (int i = threadIdx.x; i < heads * a.head_dim; i += blockDim.x) {
@@ -200,15 +197,21 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
   if (!waited) wait_for_previous();
 }
 
-template <int kDim>
+template <int kDim, bool kCodes>
 void run(const Queue& queue, const DecodeArguments& a) {
-  constexpr int kBytes = kWarps * (WarpTiles<kDim>::kBytes + sizeof(Partial<kDim>));
-  const auto kernel = attend_decode_kernel<kDim>;
+  constexpr int kBytes = kWarps * (WarpTiles<kDim, kCodes>::kBytes + sizeof(Partial<kDim>));
+  const auto kernel = attend_decode_kernel<kDim, kCodes>;
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(kernel), kBytes);
   // Blocks without a part leave at once; where there are more parts than blocks, these take turns.
   const int64_t most = int64_t{queue.multiprocessors} * 2, items = int64_t{a.rows} * a.kv_heads * a.parts;
   launch(queue, kernel, static_cast<unsigned>(std::min(most, items)), kWarps * 32, kBytes, a);
+}
+
+template <bool kCodes>
+void run(const Queue& queue, const DecodeArguments& a) {
+  if (a.head_dim <= 64) return run<64, kCodes>(queue, a);
+  run<128, kCodes>(queue, a);
 }
 
 }  // namespace
@@ -225,8 +228,8 @@ void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache
   DecodeArguments a = {};
   a.q = q.row<bf16>(0);
   a.q_stride = q.stride;
-  a.k = cache.k.row<bf16>(0);
-  a.v = cache.v.row<bf16>(0);
+  a.k = cache.k.data;
+  a.v = cache.v.data;
   a.sequences = step.sequences.row<int32_t>(0);
   a.lengths = step.lengths.row<int32_t>(0);
   a.page_table = step.page_table.row<int32_t>(0);
@@ -241,8 +244,10 @@ void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache
   a.parts = (a.pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   a.out = out.row<bf16>(0);
   a.out_stride = out.stride;
-  if (shape.head_dim <= 64) return run<64>(queue, a);
-  run<128>(queue, a);
+  if (!cache.k_scales.data) return run<false>(queue, a);
+  a.k_scales = cache.k_scales.row<bf16>(0);
+  a.v_scales = cache.v_scales.row<bf16>(0);
+  run<true>(queue, a);
 }
 
 }  // namespace vireo::cuda

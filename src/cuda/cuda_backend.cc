@@ -127,9 +127,10 @@ class CudaBackend : public CudaBackendBase {
     return free;
   }
 
-  OwnBytes own_bytes(int64_t slots, int64_t sequences, const AttentionShape& shape) const override {
+  OwnBytes own_bytes(int64_t slots, int64_t sequences, const AttentionShape& shape, KvMode mode) const override {
     const uint64_t partials = static_cast<uint64_t>(attend_decode_partials(slots, shape));
-    return {partials * 4 + (ops_.scratch().chain.slots ? partials / kGemvRows * 8 : 0),
+    const uint64_t restored = mode == KvMode::kInt8 ? static_cast<uint64_t>(slots) * kv_cols(shape) * 2 * 2 : 0;
+    return {partials * 4 + (ops_.scratch().chain.slots ? partials / kGemvRows * 8 : 0) + restored,
             static_cast<uint64_t>(sequences) * kRecordingBytes};
   }
   void reserve(uint64_t bytes) override {
@@ -177,24 +178,29 @@ class CudaBackend : public CudaBackendBase {
   }
 
   OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
-    CHECK(slots % kPageTokens == 0 && mode == KvMode::kBf16);
-    const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
-    OwnedKv kv{{}, allocate(slots, cols, DType::kBF16), allocate(slots, cols, DType::kBF16)};
-    kv.view = {kv.k.view, kv.v.view};
-    for (Tensor t : {kv.view.k, kv.view.v}) clear(t.data, static_cast<size_t>(t.size()) * 2);
+    CHECK(slots % kPageTokens == 0);
     reserve_decode(slots, shape);
+    if (mode == KvMode::kBf16) return zeroed_kv(slots, kv_cols(shape), DType::kBF16);
+    // Prefill reads what codes stand for, a layer at a time.
+    if (KvLayer& restored = ops_.scratch().restored; !restored.k.data || restored.k.rows < slots) {
+      restored_kv_ = zeroed_kv(slots, kv_cols(shape), DType::kBF16);
+      restored = restored_kv_.view;
+    }
+    OwnedKv kv = zeroed_kv(slots, int64_t{shape.kv_heads} * kv_code_bytes(shape), DType::kI8);
+    kv.k_scales = zeros(slots, shape.kv_heads, DType::kBF16);
+    kv.v_scales = zeros(slots, shape.kv_heads, DType::kBF16);
+    kv.view.k_scales = kv.k_scales.view;
+    kv.view.v_scales = kv.v_scales.view;
     return kv;
   }
+  bool has_kv_mode(KvMode) const override { return true; }
 
   void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
     const int64_t page = slot / kPageTokens;
-    std::vector<bf16> row(static_cast<size_t>(shape.head_dim));
     for (int h = 0; h < shape.kv_heads; ++h) {
-      const int64_t at = ((page * shape.kv_heads + h) * kPageTokens + slot % kPageTokens) * shape.head_dim;
-      for (const auto& [tensor, to] : {std::pair{cache.k, k}, std::pair{cache.v, v}}) {
-        download({tensor.row<bf16>(0) + at, DType::kBF16, 1, shape.head_dim, shape.head_dim}, row.data());
-        for (int d = 0; d < shape.head_dim; ++d) to[h * shape.head_dim + d] = to_float(row[static_cast<size_t>(d)]);
-      }
+      const int64_t at = (page * shape.kv_heads + h) * kPageTokens + slot % kPageTokens;
+      read_head(cache.k, cache.k_scales, at, shape, k + int64_t{h} * shape.head_dim);
+      read_head(cache.v, cache.v_scales, at, shape, v + int64_t{h} * shape.head_dim);
     }
   }
 
@@ -400,6 +406,38 @@ class CudaBackend : public CudaBackendBase {
     return best;
   }
 
+  static int64_t kv_cols(const AttentionShape& shape) { return int64_t{shape.kv_heads} * shape.head_dim; }
+
+  OwnedTensor zeros(int64_t rows, int64_t cols, DType dtype) {
+    OwnedTensor t = allocate(rows, cols, dtype);
+    clear(t.view.data, static_cast<size_t>(t.view.size()) * size_of(dtype));
+    return t;
+  }
+  OwnedKv zeroed_kv(int64_t slots, int64_t cols, DType dtype) {
+    OwnedKv kv{{}, zeros(slots, cols, dtype), zeros(slots, cols, dtype)};
+    kv.view = {kv.k.view, kv.v.view};
+    return kv;
+  }
+
+  // Row `at` of all heads' rows, as floats.
+  void read_head(Tensor cache, Tensor scales, int64_t at, const AttentionShape& shape, float* to) {
+    const int64_t n = shape.head_dim;
+    if (!scales.data) {
+      std::vector<bf16> row(static_cast<size_t>(n));
+      download({cache.row<bf16>(0) + at * n, DType::kBF16, 1, n, n}, row.data());
+      std::ranges::transform(row, to, [](bf16 v) { return to_float(v); });
+      return;
+    }
+    std::vector<uint8_t> codes(static_cast<size_t>(n));
+    bf16 scale;
+    download({cache.row<uint8_t>(0) + at * kv_code_bytes(shape), DType::kI8, 1, n, n}, codes.data());
+    download({scales.row<bf16>(0) + at, DType::kBF16, 1, 1, 1}, &scale);
+    for (size_t i = 0; i < codes.size(); ++i) {
+      const bool negative = codes[i ^ 1] > 127;
+      to[i] = static_cast<float>(codes[i] & 127) * (negative ? -to_float(scale) : to_float(scale));
+    }
+  }
+
   void clear(void* data, size_t bytes) { CUDA_CHECK(cudaMemsetAsync(data, 0, bytes, memory_->stream())); }
 
   void reserve_chain() {
@@ -531,6 +569,7 @@ class CudaBackend : public CudaBackendBase {
   std::unique_ptr<VendorGemm> vendor_gemm_;
   std::shared_ptr<void> sample_memory_, chain_memory_, chain_partials_memory_, partials_memory_, counters_memory_;
   int64_t partials_ = 0;
+  OwnedKv restored_kv_;
   int counters_ = 0;
 };
 

@@ -128,6 +128,9 @@ void CudaOps::attend_cache(Tensor q, const Step& step, KvLayer cache, const Atte
     attend_bulk(now(), q, nullptr, step, cache, shape, scratch_.decode, out);
   } else if (q.rows <= kGemvRows) {
     attend_decode(now(), q, step, cache, shape, scratch_.decode, out);
+  } else if (cache.k_scales.data) {
+    restore_pages(now(), step, shape, cache, scratch_.restored);
+    attend_cache(q, step, scratch_.restored, shape, out);
   } else if (attends_pages_wide(queue_, shape, q)) {
     attend_pages_wide(now(), q, step, cache, shape, out);
   } else {

@@ -16,6 +16,7 @@ struct Scratch {
   DecodeScratch decode;
   SampleScratch sample;
   ChainScratch chain;
+  KvLayer restored;  // a layer of pages in bf16, where caches are in codes
 };
 
 class CudaOps : public Ops {

@@ -58,8 +58,10 @@ struct ChainScratch {
   uint64_t* partials = nullptr;
   int64_t slot_count = 0, partial_count = 0;  // of a set
 };
+// Bytes of a token's codes of one head.
+int64_t kv_code_bytes(const AttentionShape& shape);
 int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape);
-// Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16.
+// Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16, or codes with scales as kv_codes.cuh has them.
 void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,
                    DecodeScratch scratch, Tensor out);
 // Any number of rows, on the tensor cores.
@@ -80,6 +82,8 @@ void norm_rope_append(const Queue& queue, Tensor qkv, const HeadNorms& norms, co
 bool attends_in_bulk(const Queue& queue, const AttentionShape& shape);
 void attend_bulk(const Queue& queue, Tensor qkv, const HeadNorms* norms, const Step& step, KvLayer cache,
                  const AttentionShape& shape, DecodeScratch scratch, Tensor out);
+// Pages of codes that the step's rows see, as bf16 in the same pages of `to`.
+void restore_pages(const Queue& queue, const Step& step, const AttentionShape& shape, KvLayer cache, KvLayer to);
 void append_kv(const Queue& queue, Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache);
 
 void embed(const Queue& queue, const CudaLinear& table, Tensor ids, Tensor out);

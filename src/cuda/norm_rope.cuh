@@ -81,6 +81,17 @@ __device__ __forceinline__ HeadPairs norm_rope(const Head& head, const HeadPairs
   return p;
 }
 
+__device__ __forceinline__ HeadPairs load_head(const bf16* from, int head_dim) {
+  const int n = head_dim / 2, lane = threadIdx.x % 32;
+  HeadPairs p;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const int j = i * 32 + lane;
+    p.low[i] = j < n ? load_float(from + j) : 0;
+    p.high[i] = j < n ? load_float(from + n + j) : 0;
+  }
+  return p;
+}
 __device__ __forceinline__ void store_head(const HeadPairs& p, int head_dim, bf16* to) {
   const int n = head_dim / 2, lane = threadIdx.x % 32;
 #pragma unroll

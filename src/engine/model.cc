@@ -71,7 +71,7 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
   plan.weight_bytes = files.checkpoint.tensor_bytes();
   const int64_t slots = cache_slots(o);
   plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type(), kv_mode(o)) * static_cast<uint64_t>(slots);
-  const Backend::OwnBytes own = backend.own_bytes(slots, shape.sequences, Decoder::attention_shape(c.text));
+  const Backend::OwnBytes own = backend.own_bytes(slots, shape.sequences, Decoder::attention_shape(c.text), kv_mode(o));
   plan.scratch_bytes = model_scratch_bytes(o, files, backend, shape.max_rows) + own.scratch;
   plan.recording_bytes = own.recordings;
   plan.picture_bytes = prompt_pictures_bytes(o, c, backend) + static_cast<uint64_t>(o.image_cache_bytes);

@@ -56,7 +56,9 @@ class Backend {
   struct OwnBytes {
     uint64_t scratch = 0, recordings = 0;
   };
-  virtual OwnBytes own_bytes(int64_t /*slots*/, int64_t /*sequences*/, const AttentionShape&) const { return {}; }
+  virtual OwnBytes own_bytes(int64_t /*slots*/, int64_t /*sequences*/, const AttentionShape&, KvMode) const {
+    return {};
+  }
   // Takes memory for everything that follows at once, where the device has memory of its own kind. Throws Error(kCapacity).
   virtual void reserve(uint64_t /*bytes*/) {}
   // Whether what was placed is a copy in the very memory in which the system keeps the files of weights.

@@ -13,6 +13,7 @@
 #include "cuda/cuda_backend.h"
 #include "cuda_test.h"
 #include "golden_cases.h"
+#include "ops/reference.h"
 
 namespace vireo::parity {
 namespace {
@@ -135,12 +136,12 @@ TEST_P(CudaGraph, SameBitsAsTheEagerRunner) {
 }
 
 // Eight sequences that have come to different lengths, and the first of them on their own.
-void expect_same_for_any_number_of_sequences(const Case& c, const TierPlan& tiers) {
+void expect_same_for_any_number_of_sequences(const Case& c, const TierPlan& tiers, KvMode kv_mode) {
   constexpr int64_t kSequences = 8;
   const auto& [set, name] = c;
   const Golden golden(set, name);
-  Rig eager(set, make_backend(), kMaxRows, make_eager_runner, kSequences, tiers);
-  Rig graph(set, make_backend(), kMaxRows, make_graph_runner, kSequences, tiers);
+  Rig eager(set, make_backend(), kMaxRows, make_eager_runner, kSequences, tiers, kv_mode);
+  Rig graph(set, make_backend(), kMaxRows, make_graph_runner, kSequences, tiers, kv_mode);
   const auto fill = [&](Rig& rig, std::vector<int32_t>& tokens) {
     const Rig::Prompt prompt = rig.prepare(golden, nullptr);
     const int64_t n = static_cast<int64_t>(prompt.ids.size());
@@ -166,7 +167,12 @@ void expect_same_for_any_number_of_sequences(const Case& c, const TierPlan& tier
 }
 
 TEST_P(CudaGraph, SameBitsForAnyNumberOfSequences) {
-  expect_same_for_any_number_of_sequences(GetParam(), {});
+  expect_same_for_any_number_of_sequences(GetParam(), {}, KvMode::kBf16);
+}
+
+TEST_P(CudaGraph, SameBitsWithAnInt8Cache) {
+  expect_same_for_any_number_of_sequences(GetParam(), {}, KvMode::kInt8);
+  expect_same_for_any_number_of_sequences(GetParam(), {Tier::kInt4, {}}, KvMode::kInt8);
 }
 
 TEST_P(CudaGraph, SameBitsInATier) {
@@ -177,7 +183,7 @@ TEST_P(CudaGraph, SameBitsInATier) {
                                     {"w4", {Tier::kW4, {}}},
                                     {"mixed", mixed}}) {
     SCOPED_TRACE(name);
-    expect_same_for_any_number_of_sequences(GetParam(), tiers);
+    expect_same_for_any_number_of_sequences(GetParam(), tiers, KvMode::kBf16);
   }
 }
 
@@ -199,6 +205,33 @@ TEST_P(CudaGraph, SameBitsOfARecordedPrefill) {
     EXPECT_EQ(graph.read(graph.runner().logits()), eager.read(eager.runner().logits())) << "chunks of " << chunk;
     EXPECT_TRUE(std::ranges::equal(graph.runner().sampled(), eager.runner().sampled())) << "chunks of " << chunk;
     EXPECT_LE(graph.runner().recordings().captured, kKept);
+  }
+}
+
+// --- an int8 cache ---
+
+// Decode rows against the reference's with such a cache, which are not those without.
+TEST_P(CudaGraph, AnInt8CacheIsTheReferences) {
+  const auto& [set, name] = GetParam();
+  const Golden golden(set, name);
+  Rig reference(set, make_reference_backend(), kMaxRows, make_eager_runner, 1, {}, KvMode::kInt8);
+  Rig coded(set, make_backend(), kMaxRows, make_graph_runner, 1, {}, KvMode::kInt8),
+      plain(set, make_backend(), kMaxRows, make_graph_runner);
+  const auto rows_of = [&](Rig& rig) {
+    const Rig::Prompt prompt = rig.prepare(golden, nullptr);
+    rig.extend_in_chunks(prompt, kMaxRows);
+    std::vector<std::vector<float>> rows = {rig.read(rig.runner().logits())};
+    for (int step = 0; step < 8; ++step) {
+      rig.decode(prompt, 5 + step, static_cast<int64_t>(prompt.ids.size()) + step);
+      rows.push_back(rig.read(rig.runner().logits()));
+    }
+    return rows;
+  };
+  const auto want = rows_of(reference), got = rows_of(coded), others = rows_of(plain);
+  for (size_t i = 0; i < want.size(); ++i) {
+    ASSERT_EQ(got[i].size(), want[i].size());
+    EXPECT_GT(cosine(got[i].data(), want[i].data(), want[i].size()), 0.9995) << "row " << i;
+    EXPECT_NE(got[i], others[i]) << "row " << i;
   }
 }
 

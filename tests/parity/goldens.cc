@@ -75,7 +75,7 @@ double cosine(const float* a, const float* b, size_t n) {
 }
 
 Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows, const RunnerFactory& make_runner,
-         int64_t sequences, const TierPlan& tiers)
+         int64_t sequences, const TierPlan& tiers, KvMode kv_mode)
     : backend_(std::move(backend)) {
   const auto folder = checkpoint_folder(set);
   checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(folder));
@@ -84,7 +84,7 @@ Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_r
   const PixelScale scale{{127.5f, 127.5f, 127.5f}, {127.5f, 127.5f, 127.5f}};
   tower_ = std::make_unique<VisionTower>(config_.vision, weights_.vision, *backend_, scale);
   decoder_ = std::make_unique<Decoder>(config_, weights_.decoder, *backend_,
-                                       Decoder::Shape{max_rows, max_rows, sequences * kPages * kPageTokens});
+                                       Decoder::Shape{max_rows, max_rows, sequences * kPages * kPageTokens, kv_mode});
   runner_ = make_runner(*backend_, [this](const Step& step) { return decoder_->forward(step); },
                         {.max_rows = max_rows, .sequences = sequences, .pages = kPages});
 }

@@ -41,7 +41,8 @@ using RunnerFactory = std::function<std::unique_ptr<Runner>(Backend&, Forward, c
 class Rig {
  public:
   Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows,
-      const RunnerFactory& make_runner = make_eager_runner, int64_t sequences = 1, const TierPlan& tiers = {});
+      const RunnerFactory& make_runner = make_eager_runner, int64_t sequences = 1, const TierPlan& tiers = {},
+      KvMode kv_mode = KvMode::kBf16);
 
   struct Prompt {
     std::vector<int32_t> ids;

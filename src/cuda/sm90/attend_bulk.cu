@@ -17,7 +17,8 @@ struct BulkArguments {
   bool fused;
   const float *q_weight, *k_weight, *cos_sin;
   float q_eps, k_eps;
-  bf16 *k, *v;
+  void *k, *v;  // bf16, or codes with scales
+  bf16 *k_scales, *v_scales;
   const int32_t *sequences, *lengths, *slots, *page_table;
   int pages;  // of a sequence
   int rows, heads, kv_heads;
@@ -30,19 +31,19 @@ struct BulkArguments {
 };
 
 // Shared memory of a block, head_dim kDim.
-template <int kDim>
+template <int kDim, bool kCodes>
 struct Room {
-  static constexpr int kTilesBytes = kPartWarps * WarpTile<kDim>::kBytes;
+  static constexpr int kTilesBytes = kPartWarps * WarpTile<kDim, kCodes>::kBytes;
   static constexpr int kBytes = kTilesBytes + kGroupHeads * kDim * 2;
 };
 
 // grid.x: rows and KV heads; grid.y: parts, in turns where there are more than blocks.
-template <int kDim>
+template <int kDim, bool kCodes>
 __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArguments a) {
 #if __CUDA_ARCH__ >= 900
-  using R = Room<kDim>;
-  using T = WarpTile<kDim>;
-  constexpr int kChunks = kDim / 8;
+  using R = Room<kDim, kCodes>;
+  using T = WarpTile<kDim, kCodes>;
+  constexpr int kChunks = kDim / 8, kPieces = T::kRow / 16;  // of 8 elements; of 16 bytes
   extern __shared__ uint4 shared[];
   __shared__ Barrier arrived[kPartWarps];
   __shared__ bool last;
@@ -70,19 +71,26 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   const uint64_t policy = read_once();
   const auto cache_of = [&](int t) {
     const int64_t page = load_index(pages + t / kPageTokens);
-    return cache_row(page, t % kPageTokens, kv_head, a.kv_heads, kDim);
+    return cache_row(page, t % kPageTokens, kv_head, a.kv_heads, 1);
+  };
+  const auto row_at = [&](void* cache, int64_t at) { return static_cast<char*>(cache) + at * T::kRow; };
+  TokenScales scales;
+  const auto load_scales = [&](int first, int tokens) {
+    if (!kCodes || tokens <= 0) return;
+    const int64_t at = cache_of(first);
+    scales.load(a.k_scales + at, a.v_scales + at, tokens);
   };
   // Sends for the warp's old tokens and clears the rows of those beyond the length.
   const auto send = [&](int first) {
-    if (lane == 0) expect_bytes(my_arrived, max(0, min(kWarpTokens, old - first)) * 2 * kDim * 2);
+    if (lane == 0) expect_bytes(my_arrived, max(0, min(kWarpTokens, old - first)) * 2 * T::kRow);
     __syncwarp();
     const int t = first + token;
-    char* to = tiles + (kv * kWarpTokens + token) * T::kPitch;
+    char* to = tiles + kv * T::kValues + token * T::kPitch;
     if (t < old) {
-      copy_bulk(shared_address(to), (kv ? a.v : a.k) + cache_of(t), kDim * 2, my_arrived, policy);
-    } else if (t >= length) {
+      copy_bulk(shared_address(to), row_at(kv ? a.v : a.k, cache_of(t)), T::kRow, my_arrived, policy);
+    } else if (t >= length && !kCodes) {  // any code is a number, and what does not count has weight zero
 #pragma unroll 1
-      for (int c = 0; c < kChunks; ++c) reinterpret_cast<uint4*>(to)[c] = uint4{0, 0, 0, 0};
+      for (int c = 0; c < kPieces; ++c) reinterpret_cast<uint4*>(to)[c] = uint4{0, 0, 0, 0};
     }
   };
   const bf16* q = a.q + row * a.q_stride;
@@ -97,16 +105,13 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
         const int slot = a.slots[row];
         const uint4 v = lane < kChunks ? reinterpret_cast<const uint4*>(value)[lane] : uint4{0, 0, 0, 0};
         const HeadPairs pairs = norm_rope(PlainHead{key}, k_weight, a.k_eps, head_angles(a.cos_sin, kDim), kDim);
-        store_head(pairs, kDim, reinterpret_cast<bf16*>(to));
-        if (lane < kChunks) reinterpret_cast<uint4*>(to + kWarpTokens * T::kPitch)[lane] = v;
-        if (slot < 0) continue;
-        const int64_t at = cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, a.kv_heads, kDim);
-        store_head(pairs, kDim, a.k + at);
-        if (lane < kChunks) reinterpret_cast<uint4*>(a.v + at)[lane] = v;
-      } else if (token < kChunks) {
-        const bf16* from = (kv ? a.v : a.k) + cache_of(t);
-        reinterpret_cast<uint4*>(to + kv * kWarpTokens * T::kPitch)[token] =
-            reinterpret_cast<const uint4*>(from)[token];
+        const int64_t at = slot < 0 ? -1 : cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, a.kv_heads, 1);
+        const float of_key = NewRow<kDim, kCodes>{to, a.k, a.k_scales, at}.put(pairs),
+                    of_value = NewRow<kDim, kCodes>{to + T::kValues, a.v, a.v_scales, at}.put(v);
+        if (kCodes) scales.set(t - first, of_key, of_value);
+      } else if (token < kPieces) {
+        const char* from = row_at(kv ? a.v : a.k, cache_of(t));
+        reinterpret_cast<uint4*>(to + kv * T::kValues)[token] = reinterpret_cast<const uint4*>(from)[token];
       }
     }
   };
@@ -116,6 +121,7 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   if (a.fused && warp < group) q_weight = head_weights(a.q_weight, kDim);
   if (a.fused && my_first < length && length <= my_first + kWarpTokens) k_weight = head_weights(a.k_weight, kDim);
   let_next_start();
+  load_scales(my_first, old - my_first);
 
   wait_for_previous();
   if (warp < group) {
@@ -127,11 +133,12 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
       reinterpret_cast<uint4*>(queries + warp * kDim)[lane] = reinterpret_cast<const uint4*>(head)[lane];
     }
   }
+  if (!a.fused) load_scales(my_first, length - my_first);
   bring_new(my_first, k_weight);
   __syncthreads();
 
   uint4 mine[kDim / 32];
-  load_queries<kDim>(mine, queries, group);
+  load_queries<kDim, kCodes>(mine, queries, group);
   const int64_t first_head = row * int64_t{a.heads} + int64_t{kv_head} * group;
   uint32_t phase = 0;
 #pragma unroll 1
@@ -141,19 +148,20 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
       order_copies();
       __syncthreads();
       send(first);
+      load_scales(first, (a.fused ? old : length) - first);
       bring_new(first, a.fused ? head_weights(a.k_weight, kDim) : HeadPairs{});
       __syncwarp();
     }
     wait_for(my_arrived, phase);
-    attend_warp<kDim>(mine, shared_address(tiles), length - first, group, a.scale,
-                      reinterpret_cast<float*>(tiles) + lane / 4 * T::kPart);
+    attend_warp<kDim, kCodes>(mine, shared_address(tiles), length - first, group, a.scale, scales,
+                              reinterpret_cast<float*>(tiles) + lane / 4 * T::kPart);
     __syncthreads();
     // The warps' parts become one.
 #pragma unroll 1
     for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
       const int h = i / kDim, d = i % kDim;
       const JoinedPart p =
-          join_warps<kDim>(h, d, [&](int w) { return reinterpret_cast<char*>(shared) + w * T::kBytes; });
+          join_warps<kDim, kCodes>(h, d, [&](int w) { return reinterpret_cast<char*>(shared) + w * T::kBytes; });
       if (parts == 1) {
         store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * kDim + d, p.sum / p.total);
         continue;
@@ -182,14 +190,20 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
 #endif
 }
 
-template <int kDim>
+template <int kDim, bool kCodes>
 void run(const Queue& queue, const BulkArguments& a) {
-  const auto kernel = attend_bulk_kernel<kDim>;
+  using R = Room<kDim, kCodes>;
+  const auto kernel = attend_bulk_kernel<kDim, kCodes>;
   static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(kernel), Room<kDim>::kBytes);
+  memory.allow(reinterpret_cast<const void*>(kernel), R::kBytes);
   // Blocks without a part, the last ones, leave at once.
   const int at_once = std::max(1, 2 * queue.multiprocessors / (a.rows * a.kv_heads));
-  launch(queue, kernel, dim3(a.rows * a.kv_heads, std::min(a.parts, at_once)), kPartWarps * 32, Room<kDim>::kBytes, a);
+  launch(queue, kernel, dim3(a.rows * a.kv_heads, std::min(a.parts, at_once)), kPartWarps * 32, R::kBytes, a);
+}
+
+template <int kDim>
+void run(const Queue& queue, const BulkArguments& a) {
+  a.k_scales ? run<kDim, true>(queue, a) : run<kDim, false>(queue, a);
 }
 
 }  // namespace
@@ -214,8 +228,12 @@ void attend_bulk(const Queue& queue, Tensor qkv, const HeadNorms* norms, const S
     a.k_eps = norms->k.eps;
     a.cos_sin = norms->cos_sin.row<float>(0);
   }
-  a.k = cache.k.row<bf16>(0);
-  a.v = cache.v.row<bf16>(0);
+  a.k = cache.k.data;
+  a.v = cache.v.data;
+  if (cache.k_scales.data) {
+    a.k_scales = cache.k_scales.row<bf16>(0);
+    a.v_scales = cache.v_scales.row<bf16>(0);
+  }
   a.sequences = step.sequences.row<int32_t>(0);
   a.lengths = step.lengths.row<int32_t>(0);
   a.slots = step.slots.row<int32_t>(0);

@@ -43,7 +43,8 @@ struct ProductLink {
 
 struct AttendLink {
   const float *q_weight, *k_weight;
-  bf16 *k, *v, *out;
+  void *k, *v;  // bf16, or codes with scales
+  bf16 *k_scales, *v_scales, *out;
   float q_eps, k_eps;
   Place from, to;
 };
@@ -72,7 +73,7 @@ constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
 constexpr int kGroup = 4;                // tiles that are finished together
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
-constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3;
+constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3, kCodedTokensInFlight = 6;
 struct Links {
   AttendStep step;
   int count;
@@ -89,7 +90,8 @@ static_assert(kMostLinks < 1 << kLinkBits);
 
 // A stage holds a piece of 8 rows of weights, or keys and values of two warps.
 template <int kDim>
-constexpr int kStageBytes = std::max(kWeightStageBytes, 2 * WarpTile<kDim>::kBytes);
+constexpr int kStageBytes =
+    std::max(kWeightStageBytes, 2 * std::max(WarpTile<kDim, false>::kBytes, WarpTile<kDim, true>::kBytes));
 constexpr int kCodedStageBytes = std::max(kStageBytes<128>, tier_stage_bytes(Tier::kInt8));
 constexpr int kPartStages = kPartWarps / 2;
 
@@ -182,6 +184,7 @@ struct MailEnds {
     const Crew<2> crew = {kUsers, team};
     const auto norm = first_weights<2>(a, crew);
     if (threadIdx.x % kUsers == 0) wait_until_sent(mail.sent + mail.link - 1, before);
+    __syncwarp();
     meet(team);
     if (a.norm) {
       const SlotPairs row = {mail.slots + link.from, a.in / 2};
@@ -255,15 +258,19 @@ __device__ __forceinline__ Parts parts_of(const AttendStep& s) {
 }
 
 // Sends for the keys and values of earlier steps, 32 tokens a stage.
-template <int kDim>
-__device__ __forceinline__ void send_tokens(const bf16* k, const bf16* v, const AttendStep& s, const Parts& p,
-                                            int first, Ring<true>& ring) {
-  using T = WarpTile<kDim>;
+template <typename Tile, bool kCodes>
+__device__ __forceinline__ void send_tokens(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
+                                            Ring<true>& ring) {
+  constexpr int kRow = Tile::kRow;
   constexpr int kTokens =
       32 / Ring<true>::kCopyWarps;  // of a copying warp: its first lanes send for keys, the next for values
   const int lane = threadIdx.x % 32, warp = (threadIdx.x - Ring<true>::kAllUsers) / 32;
   const int token = warp * kTokens + lane % kTokens, value = lane / kTokens;
-  const bf16* cache = value == 0 ? k : v;
+  const char* cache = static_cast<const char*>(value == 0 ? a.k : a.v);
+  // Of codes the first lanes that have no token send for a tile's scales.
+  constexpr int kTiles = 32 / kWarpTokens, kScaleBytes = kWarpTokens * 2;
+  const int with_scales = lane - 2 * kTokens, is_value = with_scales % 2;
+  const bf16* scales = is_value == 0 ? a.k_scales : a.v_scales;
   const uint64_t policy = read_once();
 #pragma unroll 1
   for (int item = first; item < p.items; item += gridDim.x) {
@@ -273,12 +280,21 @@ __device__ __forceinline__ void send_tokens(const bf16* k, const bf16* v, const 
       const int t = begin + i * 32 + token, count = max(0, min(32, p.length - 1 - begin - i * 32));
       const bool sends = value < 2 && token < count;
       const int64_t at =
-          sends ? cache_row(load_index(p.pages + t / kPageTokens), t % kPageTokens, kv_head, s.kv_heads, kDim) : 0;
+          sends ? cache_row(load_index(p.pages + t / kPageTokens), t % kPageTokens, kv_head, s.kv_heads, kRow) : 0;
       ring.wait_empty();
       ring.wait_in_flight(ring.most_in_flight);
-      if (warp == 0 && lane == 0) expect_bytes(ring.full(), count * 2 * kDim * 2);
-      const uint32_t row = token / kWarpTokens * T::kBytes + (value * kWarpTokens + token % kWarpTokens) * T::kPitch;
-      if (sends) copy_bulk(ring.address() + row, cache + at, kDim * 2, ring.full(), policy);
+      const int tiles = kCodes ? (count + kWarpTokens - 1) / kWarpTokens : 0;  // that have scales
+      if (warp == 0 && lane == 0) expect_bytes(ring.full(), count * 2 * kRow + tiles * 2 * kScaleBytes);
+      const uint32_t row =
+          token / kWarpTokens * Tile::kBytes + value * Tile::kValues + token % kWarpTokens * Tile::kPitch;
+      if (sends) copy_bulk(ring.address() + row, cache + at, kRow, ring.full(), policy);
+      if (kCodes && warp < tiles && with_scales >= 0 && with_scales < 2) {
+        const int first_token = begin + i * 32 + warp * kWarpTokens;
+        const int64_t from = cache_row(load_index(p.pages + first_token / kPageTokens), first_token % kPageTokens,
+                                       kv_head, s.kv_heads, 1);
+        copy_bulk(ring.address() + warp * Tile::kBytes + Tile::kScales + is_value * kScaleBytes, scales + from,
+                  kScaleBytes, ring.full(), policy);
+      }
       ring.next();
     }
   }
@@ -298,7 +314,7 @@ __device__ __forceinline__ void bring_norms(const Link* links, int n, int count,
 }
 
 // What the copying warps do.
-template <int kDim, Forms kForms>
+template <int kDim, Forms kForms, bool kCodes>
 __device__ __forceinline__ void send_links(const Link* links, int count, const AttendStep& step, Ring<true>& ring) {
   const Parts parts = parts_of(step);
 #pragma unroll 1
@@ -318,7 +334,9 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
         send_weights(static_cast<const bf16*>(p.w), p.stride, p.out, tiles, ring);
       }
     } else {
-      send_tokens<kDim>(link.attend.k, link.attend.v, step, parts, first, ring);
+      if (kCodes) ring.most_in_flight = kCodedTokensInFlight;
+      send_tokens<WarpTile<kDim, kCodes>, kCodes>(link.attend, step, parts, first, ring);
+      ring.most_in_flight = kInFlight;
     }
   }
   ring.wait_all_empty();
@@ -332,10 +350,10 @@ __device__ __forceinline__ void send_outputs(const AttendLink& a, const Mail& ma
 }
 
 // The block's parts of one row's attention, with norm, rotation and append before, by the first team.
-template <int kDim>
+template <int kDim, bool kCodes>
 __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
                                              const Mail& mail, bf16* queries, Ring<true>& ring) {
-  using T = WarpTile<kDim>;
+  using T = WarpTile<kDim, kCodes>;
   constexpr int kChunks = kDim / 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.heads / s.kv_heads;
   const auto head_at = [&](int head) { return SlotHead{mail.slots + a.from + int64_t{head} * (kDim / 2)}; };
@@ -343,15 +361,16 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
   for (int item = first; item < p.items; item += gridDim.x) {
     const int kv_head = item / p.parts, part = item % p.parts;
     const int tokens = p.length - (part * kSplitTokens + warp * kWarpTokens);  // from the warp's first one on
-    // One warp brings the new key and value, those after it a query each.
+    // One warp brings the new key, those after it a query each, and the next one the new value.
     const bool brings = tokens > 0 && tokens <= kWarpTokens;
     const int bringer = (p.length - 1) % kSplitTokens / kWarpTokens,
               query = (warp - bringer + kPartWarps - 1) % kPartWarps;
-    const bool asks = query < group;
+    const bool asks = query < group, brings_value = part == p.parts - 1 && query == min(group, kPartWarps - 1);
     const HeadPairs first_weight = head_weights(asks ? a.q_weight : a.k_weight, kDim);
-    const int slot = brings ? load_index(s.slots) : -1;
+    const int slot = brings || brings_value ? load_index(s.slots) : -1;
     if (item == first) {
       if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
+      __syncwarp();
       meet();
     }
     const HeadAngles angles = head_angles(s.cos_sin, kDim);
@@ -359,55 +378,57 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       store_head(norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim), kDim,
                  queries + query * kDim);
     }
-    HeadPairs key;
-    uint4 value = {0, 0, 0, 0};
+    const auto ring_at = [&](int w) {
+      Ring<true> r = ring;
+      for (int i = 0; i < w / 2; ++i) r.next();
+      return r;
+    };
+    const auto tile_at = [&](int w) {
+      int stage = ring.stage + w / 2;
+      if (stage >= ring.stages) stage -= ring.stages;
+      return static_cast<char*>(__cvta_shared_to_generic(ring.memory + stage * ring.stage_bytes + w % 2 * T::kBytes));
+    };
+    const int new_token = (p.length - 1) % kWarpTokens;
+    const int64_t at = slot < 0 ? -1 : cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, s.kv_heads, 1);
+    const auto put_scale = [&](char* tile, int of_values, float scale) {
+      if (kCodes && lane == 0) store_float(reinterpret_cast<bf16*>(tile + T::kScales) + of_values + new_token, scale);
+    };
+    char* keys = tile_at(warp);
     if (brings) {
-      uint4 raw[1];
-      const SlotQuads from = {head_at(s.heads + s.kv_heads + kv_head).slots, kChunks};
-      const auto chunk = [&](int) { return lane; };
-      send_for(from, chunk, raw);
-      key = norm_rope(head_at(s.heads + kv_head), asks ? head_weights(a.k_weight, kDim) : first_weight, a.k_eps, angles,
-                      kDim);
-      receive(from, chunk, raw);
-      value = raw[0];
+      const HeadPairs key = norm_rope(head_at(s.heads + kv_head), asks ? head_weights(a.k_weight, kDim) : first_weight,
+                                      a.k_eps, angles, kDim);
+      ring_at(warp).wait_full();
+      put_scale(keys, 0, NewRow<kDim, kCodes>{keys + new_token * T::kPitch, a.k, a.k_scales, at}.put(key));
     }
-    Ring<true> mine = ring;
-    for (int i = 0; i < warp / 2; ++i) mine.next();
-    mine.wait_full();
-    const uint32_t tile = mine.address() + warp % 2 * T::kBytes;
-    char* keys = static_cast<char*>(__cvta_shared_to_generic(tile));
-    if (brings) {
-      char* to = keys + (tokens - 1) * T::kPitch;
-      store_head(key, kDim, reinterpret_cast<bf16*>(to));
-      if (lane < kChunks) reinterpret_cast<uint4*>(to + kWarpTokens * T::kPitch)[lane] = value;
-      if (slot >= 0) {
-        const int64_t at = cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, s.kv_heads, kDim);
-        store_head(key, kDim, a.k + at);
-        if (lane < kChunks) reinterpret_cast<uint4*>(a.v + at)[lane] = value;
-      }
+    if (brings_value) {
+      uint4 value[1];
+      fetch(
+          SlotQuads{head_at(s.heads + s.kv_heads + kv_head).slots, kChunks}, [&](int) { return lane; }, value);
+      ring_at(bringer).wait_full();
+      char* values = tile_at(bringer) + T::kValues;
+      put_scale(tile_at(bringer), kWarpTokens,
+                NewRow<kDim, kCodes>{values + new_token * T::kPitch, a.v, a.v_scales, at}.put(value[0]));
     }
-    // Lanes 0 to 15 clear what lies behind the last key, the others values.
-    if (lane % 16 >= tokens) {
-      uint4* to = reinterpret_cast<uint4*>(keys + lane * T::kPitch);
+    ring_at(warp).wait_full();
+    // Lanes 0 to 15 clear what lies behind the last key, the others values. Of codes any is a number.
+    if (!kCodes && lane % 16 >= tokens) {
+      uint4* to = reinterpret_cast<uint4*>(keys + lane / 16 * T::kValues + lane % 16 * T::kPitch);
 #pragma unroll 1
       for (int c = 0; c < kChunks; ++c) to[c] = uint4{0, 0, 0, 0};
     }
     meet();
     uint4 q[kDim / 32];
-    load_queries<kDim>(q, queries, group);
-    attend_warp<kDim>(q, tile, tokens, group, s.scale, reinterpret_cast<float*>(keys) + lane / 4 * T::kPart);
+    load_queries<kDim, kCodes>(q, queries, group);
+    TokenScales scales;
+    if (kCodes) scales.read(keys + T::kScales);
+    attend_warp<kDim, kCodes>(q, shared_address(keys), tokens, group, s.scale, scales,
+                              reinterpret_cast<float*>(keys) + lane / 4 * T::kPart);
     meet();
     const int64_t first_head = int64_t{kv_head} * group;
-    const auto tile_of = [&](int w) {
-      int stage = ring.stage + w / 2;
-      if (stage >= ring.stages) stage -= ring.stages;
-      return static_cast<const char*>(
-          __cvta_shared_to_generic(ring.memory + stage * ring.stage_bytes + w % 2 * T::kBytes));
-    };
 #pragma unroll 1
     for (int i = threadIdx.x; i < group * kDim; i += kUsers) {
       const int h = i / kDim, d = i % kDim;
-      const JoinedPart joined = join_warps<kDim>(h, d, tile_of);
+      const JoinedPart joined = join_warps<kDim, kCodes>(h, d, tile_at);
       if (p.parts == 1) {
         const float v = joined.sum / joined.total, next = __shfl_down_sync(__activemask(), v, 1);
         if (d % 2 == 0) send_outputs(a, mail, (first_head + h) * kDim + d, v, next);
@@ -441,7 +462,7 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
     const int d = unit % kUnits * 32 + lane;
     if (lane == 0) wait_until_sent(mail.sent + kMostLinks + mail.link, p.items);
     __syncwarp();
-    const Word* words = mail.partials + head * s.parts * WarpTile<kDim>::kPart;
+    const Word* words = mail.partials + head * s.parts * (kDim + 2);
     const float v = add_parts(MailParts<kDim>{words, mail.tag(), d}, p.parts);
     const float next = __shfl_down_sync(kAllLanes, v, 1);
     if (d % 2 == 0) send_outputs(a, mail, head * kDim + d, v, next);
@@ -449,12 +470,13 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
   }
 }
 
-template <int kDim, Forms kForms>
+template <int kDim, Forms kForms, bool kCodes>
 __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __grid_constant__ Links c) {
 #if __CUDA_ARCH__ >= 900
   extern __shared__ uint4 shared[];
   __shared__ RingBarriers barriers;
   __shared__ bool last;
+  __shared__ Parts parts;  // so that products need no registers for it
   // Where a launch's parameters lie is far away: they come here first.
   Link* links = reinterpret_cast<Link*>(shared);
   const int link_chunks = c.count * static_cast<int>(sizeof(Link) / 16);
@@ -466,18 +488,20 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   const int team = threadIdx.x / kUsers;  // the last one copies
   Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams),
                   kForms == Forms::kPlain ? kStageBytes<kDim> : c.stage_bytes, c.stages);
-  if (threadIdx.x == 0) ring.start();
+  if (threadIdx.x == 0) {
+    ring.start();
+    parts = parts_of(c.step);
+  }
   __syncthreads();
   ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
     leave_registers<24>();
-    return send_links<kDim, kForms>(links, c.count, c.step, ring);
+    return send_links<kDim, kForms, kCodes>(links, c.count, c.step, ring);
   }
   take_registers<112>();
 
   const ChainScratch& scratch = c.scratch;
   const uint32_t launch = load_index(scratch.counters);
-  const Parts parts = parts_of(c.step);
   // Of the two sets of slots the other one, which the launch before used, is emptied for the next.
   const uint32_t set = launch % 2;
   int32_t* used = scratch.counters + 2;
@@ -497,7 +521,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     meet_all();  // what was staged for the link before is read
     if (link.kind == Link::Kind::kAttend) {
       if (team == 0) {
-        attend_parts<kDim>(link.attend, c.step, parts, first, mail, reinterpret_cast<bf16*>(staged), ring);
+        attend_parts<kDim, kCodes>(link.attend, c.step, parts, first, mail, reinterpret_cast<bf16*>(staged), ring);
       } else {
         join_parts<kDim>(link.attend, c.step, parts, first, mail, ring);
       }
@@ -548,10 +572,10 @@ bool has_room(const Queue& queue, int64_t links, int64_t staged_bytes, bool code
   return bytes_before(links, staged_bytes) + fewest_stages(coded) * stage <= queue.block_shared_bytes;
 }
 
-template <int kDim, Forms kForms>
+template <int kDim, Forms kForms, bool kCodes>
 void run(const Queue& queue, Links& links) {
   static SharedMemory memory;
-  const auto kernel = chain_kernel<kDim, kForms>;
+  const auto kernel = chain_kernel<kDim, kForms, kCodes>;
   memory.allow(reinterpret_cast<const void*>(kernel), queue.block_shared_bytes);
   const int before = static_cast<int>(bytes_before(links.count, links.staged_bytes));
   links.stage_bytes = std::max(links.stage_bytes, kStageBytes<kDim>);
@@ -561,10 +585,20 @@ void run(const Queue& queue, Links& links) {
                   static_cast<size_t>(before + links.stages * links.stage_bytes), links);
 }
 
+template <int kDim, bool kCodes>
+void run(const Queue& queue, Links& links, Forms forms) {
+  switch (forms) {
+    case Forms::kPlain:
+      return run<kDim, Forms::kPlain, kCodes>(queue, links);
+    case Forms::kCoded:
+      return run<kDim, Forms::kCoded, kCodes>(queue, links);
+    default:
+      return run<kDim, Forms::kBoth, kCodes>(queue, links);
+  }
+}
 template <int kDim>
-void run(const Queue& queue, Links& links, bool coded, bool plain) {
-  if (!coded) return run<kDim, Forms::kPlain>(queue, links);
-  plain ? run<kDim, Forms::kBoth>(queue, links) : run<kDim, Forms::kCoded>(queue, links);
+void run(const Queue& queue, Links& links, Forms forms, bool coded_kv) {
+  coded_kv ? run<kDim, true>(queue, links, forms) : run<kDim, false>(queue, links, forms);
 }
 
 }  // namespace
@@ -576,8 +610,10 @@ struct Chain::State {
   const void* last = nullptr;            // what the last link wrote
   int head_dim = 0;
   bool coded = false, plain = false;  // there are links with weights in a tier, and with others
+  bool coded_kv = false;
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
+  Forms forms() const { return !coded ? Forms::kPlain : plain ? Forms::kBoth : Forms::kCoded; }
   // The next link, with a place for what it writes; null where there is none.
   Link* add(const void* out, int64_t slots, std::function<void()> by_itself) {
     if (links.slots + slots > links.scratch.slot_count) return nullptr;
@@ -655,12 +691,15 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
   s.head_dim = shape.head_dim;
+  s.coded_kv = cache.k_scales.data != nullptr;
   link->kind = Link::Kind::kAttend;
   link->first = s.next_block;
   link->attend = {norms.q.weight.row<float>(0),
                   norms.k.weight.row<float>(0),
-                  cache.k.row<bf16>(0),
-                  cache.v.row<bf16>(0),
+                  cache.k.data,
+                  cache.v.data,
+                  static_cast<bf16*>(cache.k_scales.data),
+                  static_cast<bf16*>(cache.v_scales.data),
                   out.row<bf16>(0),
                   norms.q.eps,
                   norms.k.eps,
@@ -685,9 +724,9 @@ void Chain::launch() {
   if (c.count < kWorthALaunch) {
     for (const auto& link : state_->alone) link();
   } else if (state_->head_dim == 64) {
-    run<64>(queue_, c, state_->coded, state_->plain);
+    run<64>(queue_, c, state_->forms(), state_->coded_kv);
   } else {
-    run<128>(queue_, c, state_->coded, state_->plain);
+    run<128>(queue_, c, state_->forms(), state_->coded_kv);
   }
   const ChainScratch scratch = c.scratch;
   *state_ = {};

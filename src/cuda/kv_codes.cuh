@@ -1,0 +1,165 @@
+// Keys and values in codes (KvMode::kInt8): a byte has a sign above and a magnitude, up to 127, below. Two bytes beside each other have each
+// other's sign, so that masks make bf16 of them. A row of a head has one bf16 scale; scales lie as the rows do, [page][kv_head][64].
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cuda/norm_rope.cuh"
+
+namespace vireo::cuda {
+
+// Bytes of a head's row: copies are of 16.
+__host__ __device__ inline constexpr int kv_code_bytes(int head_dim) {
+  return (head_dim + 15) / 16 * 16;
+}
+
+// The numbers of bytes 0 and 2 of a word, or of 1 and 3, as two bf16 near the smallest there are, in units of 2^-133. What they are
+// multiplied with is larger by kCodedFactor, so that products count in units of 1 / kCodedUnit.
+inline constexpr float kCodedFactor = 0x1p64f, kCodedUnit = 0x1p69f;
+__device__ __forceinline__ uint32_t even_numbers(uint32_t word) {
+  return word & 0x807f807fu;
+}
+__device__ __forceinline__ uint32_t odd_numbers(uint32_t word) {
+  return __byte_perm(word, 0, 0x2301) & 0x807f807fu;
+}
+// Bytes of sign and magnitude, each with its own sign, as they are stored.
+__device__ __forceinline__ uint32_t with_signs_swapped(uint32_t word) {
+  return (word & 0x7f7f7f7fu) | (word & 0x80008000u) >> 8 | (word & 0x00800080u) << 8;
+}
+
+// As quantize_kv of ops/tier.h. The bits of magnitudes are in the order of the magnitudes, those of NaN last.
+__device__ __forceinline__ uint32_t magnitude_bits(float v) {
+  return __float_as_uint(v) & 0x7fffffffu;
+}
+// Of a head, whose largest magnitude that a lane has is `mine`.
+__device__ __forceinline__ float kv_scale(uint32_t mine) {
+  const uint32_t largest = __reduce_max_sync(kAllLanes, mine);
+  const float scale = __uint_as_float(largest < 0x7f800000u ? largest : 0x7fc00000u) / 127;
+  return __uint_as_float(uint32_t{bf16_bits(scale)} << 16);
+}
+// Codes against a scale: quotients as `/` rounds them, but with one reciprocal for all.
+struct KvDivisor {
+  float scale, reciprocal;
+
+  __device__ __forceinline__ explicit KvDivisor(float s) : scale(s), reciprocal(s > 0 ? 1 / s : 0) {}
+  __device__ __forceinline__ float quotient(float v) const {
+    const float q = v * reciprocal;
+    return fmaf(fmaf(-q, scale, v), reciprocal, q);
+  }
+  __device__ __forceinline__ uint32_t code(float v) const {
+    // Where the reciprocal has no room or rests are lost, as slow as need be.
+    constexpr float kLeast = 0x1p-80f;
+    const float magnitude = scale >= kLeast ? quotient(fabsf(v)) : scale > 0 ? fabsf(v) / scale : 0;
+    // Its whole part rounded half to even is in the lowest bits.
+    const float whole = fminf(magnitude, 127.0f) + 0x1p23f;
+    return (__float_as_uint(whole) & 127) | (__float_as_uint(v) >> 31 << 7);
+  }
+};
+
+// A head by one warp, as HeadPairs has it.
+struct CodedHead {
+  uint32_t low[kMaxPairs], high[kMaxPairs];
+  float scale;
+
+  __device__ __forceinline__ void put(int head_dim, uint8_t* to) const {
+    const int n = head_dim / 2, lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < kMaxPairs; ++i) {
+      const int j = i * 32 + lane;
+      if (j >= n) continue;
+      to[j] = static_cast<uint8_t>(low[i]);
+      to[n + j] = static_cast<uint8_t>(high[i]);
+    }
+  }
+};
+// What is behind the end of `p` are zeros; head_dim / 2 is even.
+__device__ __forceinline__ CodedHead code_head(const HeadPairs& p) {
+  uint32_t largest = 0;
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    largest = max(largest, max(magnitude_bits(p.low[i]), magnitude_bits(p.high[i])));
+  }
+  CodedHead coded;
+  coded.scale = kv_scale(largest);
+  const KvDivisor divisor(coded.scale);
+#pragma unroll
+  for (int i = 0; i < kMaxPairs; ++i) {
+    const uint32_t low = divisor.code(p.low[i]), high = divisor.code(p.high[i]);
+    // The lane beside this one has the elements beside these.
+    const uint32_t signs = __shfl_xor_sync(kAllLanes, (low & 128) | (high & 128) << 1, 1);
+    coded.low[i] = (low & 127) | (signs & 128);
+    coded.high[i] = (high & 127) | (signs >> 1 & 128);
+  }
+  return coded;
+}
+
+// A head by one warp, 8 values of each lane; of lanes behind the end zeros.
+struct CodedChunks {
+  uint2 codes;
+  float scale;
+
+  __device__ __forceinline__ void put(int head_dim, uint8_t* to) const {
+    const int lane = threadIdx.x % 32;
+    if (lane * 8 < head_dim) reinterpret_cast<uint2*>(to)[lane] = codes;
+  }
+};
+__device__ __forceinline__ CodedChunks code_chunks(uint4 chunk) {
+  const uint32_t pairs[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+  uint32_t largest = 0;
+#pragma unroll
+  for (const uint32_t pair : pairs)
+    largest = max(largest, max(magnitude_bits(low_bf16(pair)), magnitude_bits(high_bf16(pair))));
+  CodedChunks coded = {{0, 0}, kv_scale(largest)};
+  const KvDivisor divisor(coded.scale);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    uint32_t& word = i < 2 ? coded.codes.x : coded.codes.y;
+    const uint32_t two = divisor.code(low_bf16(pairs[i])) | divisor.code(high_bf16(pairs[i])) << 8;
+    word |= two << i % 2 * 16;
+  }
+  coded.codes = {with_signs_swapped(coded.codes.x), with_signs_swapped(coded.codes.y)};
+  return coded;
+}
+
+// The scales of a lane's four tokens of a warp's 16, two bf16 in each: token half * 8 + lane % 4 * 2 and the next.
+struct TokenScales {
+  uint32_t key[2] = {0, 0}, value[2] = {0, 0};
+
+  // Those of 16 tokens, one after the other, of which the first `tokens` are there.
+  __device__ __forceinline__ void load(const bf16* keys, const bf16* values, int tokens) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int token = half * 8 + threadIdx.x % 4 * 2;
+      if (token >= tokens) continue;
+      key[half] = static_cast<uint32_t>(load_index(reinterpret_cast<const int32_t*>(keys + token)));
+      value[half] = static_cast<uint32_t>(load_index(reinterpret_cast<const int32_t*>(values + token)));
+    }
+  }
+  // From shared memory, those of keys and then of values.
+  __device__ __forceinline__ void read(const void* scales) {
+    const uint32_t* pairs = static_cast<const uint32_t*>(scales);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      key[half] = pairs[half * 4 + threadIdx.x % 4];
+      value[half] = pairs[8 + half * 4 + threadIdx.x % 4];
+    }
+  }
+  // Of one token, which all lanes know.
+  __device__ __forceinline__ void set(int token, float of_key, float of_value) {
+    const bool mine = token % 8 / 2 == threadIdx.x % 4, high = token % 2 == 1;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if (!mine || token / 8 != half) continue;
+      key[half] = placed(key[half], of_key, high);
+      value[half] = placed(value[half], of_value, high);
+    }
+  }
+  __device__ __forceinline__ static float of(uint32_t pair, int i) { return i == 0 ? low_bf16(pair) : high_bf16(pair); }
+
+ private:
+  __device__ __forceinline__ static uint32_t placed(uint32_t pair, float scale, bool high) {
+    const uint32_t bits = __float_as_uint(scale) >> 16;
+    return high ? (pair & 0xffffu) | bits << 16 : (pair & 0xffff0000u) | bits;
+  }
+};
+
+}  // namespace vireo::cuda
