@@ -184,9 +184,13 @@ bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row) {
   const float* values = values_of(tier);
   const bool nibbles = has_nibbles(tier);
-  for (int64_t k = 0; k < cols; ++k) {
-    const uint8_t code = nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
-    row[k] = values[code] * to_float(scales[k / kTierGroup]);
+  for (int64_t first = 0; first < cols; first += kTierGroup) {
+    const int64_t end = std::min(cols, first + kTierGroup);
+    const float scale = to_float(scales[first / kTierGroup]);
+    for (int64_t k = first; k < end; ++k) {
+      const uint8_t code = nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
+      row[k] = values[code] * scale;
+    }
   }
 }
 
