@@ -6,6 +6,20 @@
 
 namespace vireo::app {
 
+CLI::Option* add_wq_option(CLI::App& command, std::map<std::string, std::string>& overrides) {
+  const auto add = [&overrides](const std::vector<std::string>& values) {
+    for (const std::string& v : values) {
+      const size_t equals = v.find('=');
+      if (equals == std::string::npos) throw CLI::ValidationError("--wq " + v, "write PROJECTION=TIER");
+      overrides[v.substr(0, equals)] = v.substr(equals + 1);
+    }
+  };
+  return command
+      .add_option_function<std::vector<std::string>>("--wq", add,
+                                                     "tier of one projection, e.g. lm_head=w8 or L0.gate_up=bf16")
+      ->type_name("PROJ=TIER");
+}
+
 void add_engine_options(CLI::App& command, Options& o) {
   o.hub_cache = hub_cache();
   const std::string group = "Model";
@@ -33,25 +47,14 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->group(group);
   command
       .add_option("--weight-mode", o.weight_mode,
-                  "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8 or int4")
+                  "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8, int4, or auto (that of a "
+                  "quantised checkpoint, else bf16)")
       ->capture_default_str()
       ->group(group);
   command.add_option("--kv-mode", o.kv_mode, "how keys and values are kept: bf16 or int8")
       ->capture_default_str()
       ->group(group);
-  command
-      .add_option_function<std::vector<std::string>>(
-          "--wq",
-          [&o](const std::vector<std::string>& values) {
-            for (const std::string& v : values) {
-              const size_t equals = v.find('=');
-              if (equals == std::string::npos) throw CLI::ValidationError("--wq " + v, "write PROJECTION=TIER");
-              o.wq_overrides[v.substr(0, equals)] = v.substr(equals + 1);
-            }
-          },
-          "tier of one projection, e.g. lm_head=w8 or L0.gate_up=bf16")
-      ->type_name("PROJ=TIER")
-      ->group(group);
+  add_wq_option(command, o.wq_overrides)->group(group);
   command
       .add_flag_callback(
           "--no-graph", [&o] { o.graph = false; },

@@ -80,7 +80,8 @@ int run_fidelity(const Choices& c) {
                            r.score.steps, r.conversations, r.score.same_texts);
   std::cout << fmt::format("{:<12} {:>11} {:>11} {:>12} {:>9} {:>9}\n", "", "cosine", "least", "same token", "KL",
                            "most");
-  print_row(o.engine.weight_mode == "bf16" ? "as given" : o.engine.weight_mode, r.score);
+  const bool names_tier = o.engine.weight_mode != "bf16" && o.engine.weight_mode != "auto";
+  print_row(names_tier ? o.engine.weight_mode : "as given", r.score);
   for (const FidelityOfProjection& p : r.sweep) print_row(p.projection, p.score);
   if (!r.suggestion.empty()) std::cout << "most is lost in the first projection: try --wq " << r.suggestion << '\n';
   return kDone;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "stored_tiers.h"
 #include "terminal.h"
 #include "vireo/tools.h"
 
@@ -47,6 +48,7 @@ Json checkpoint_json(const CheckpointInfo& info, bool with_tensors) {
             {"min_pixels", info.min_pixels},
             {"max_pixels", info.max_pixels}};
   for (const auto& [tier, bytes] : info.weight_bytes) j["weight_bytes"][tier] = bytes;
+  if (!info.tiers.empty()) j["quantised"] = {{"keep_bf16", info.keeps_bf16}, {"tiers", tiers_json(info.tiers)}};
   if (!info.chat_template_note.empty()) j["note"] = info.chat_template_note;
   if (!with_tensors) return j;
   j["tensors"] = Json::array();
@@ -80,6 +82,10 @@ void print_checkpoint(const CheckpointInfo& info) {
   for (const auto& [tier, bytes] : info.weight_bytes) {
     std::cout << fmt::format("          weights as {:<9} {}{}\n", tier, megabytes(bytes),
                              tier == "bf16" ? "" : "  (without a bf16 copy: not built yet)");
+  }
+  if (!info.tiers.empty()) {
+    std::cout << "quantised codes and scales " << (info.keeps_bf16 ? "beside the bf16 weights\n" : "alone\n");
+    print_tiers(info.tiers);
   }
   std::cout << fmt::format("pictures  {} to {} pixels each\n", info.min_pixels, info.max_pixels);
   std::cout << fmt::format("template  {}, an answer ends with token {}\n", info.chat_template,

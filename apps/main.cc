@@ -19,6 +19,7 @@ constexpr const char* kFooter = R"(Examples:
   vireo run --checkpoint Qwen/Qwen3-VL-2B-Instruct --prompt "Hello" --stats
   vireo chat --checkpoint models/tiny
   vireo inspect models/tiny
+  vireo quantize --checkpoint models/tiny --weight-mode w8 --out tiny-w8
   vireo doctor
 
 Exit codes: 0 done; 1 the input or the run failed; 2 wrong usage or a refused option value; 130 and 143 on signals.)";
@@ -44,6 +45,7 @@ int parse_and_run(int argc, char** argv) {
   vireo::app::add_bench(app, action);
   vireo::app::add_fidelity(app, action);
   vireo::app::add_doctor(app, action);
+  vireo::app::add_quantize(app, action);
   vireo::app::add_random_checkpoint(app, action);
   vireo::app::add_completion(app, action);
   vireo::app::add_manual(app, action);

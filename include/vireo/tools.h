@@ -20,6 +20,14 @@ struct TensorInfo {
   std::string shown_file;
 };
 
+// Those matrices of a projection that a checkpoint has in one tier.
+struct StoredTier {
+  std::string projection;
+  std::string tier;
+  int matrices = 0;    // one a layer, of qkv_proj three and of gate_up two
+  uint64_t bytes = 0;  // codes and scales, or BF16
+};
+
 struct CheckpointInfo {
   std::filesystem::path folder;
   std::string model_type;
@@ -36,6 +44,8 @@ struct CheckpointInfo {
   uint64_t kv_bytes_per_token = 0;
   // Bytes of the weights by tier, as they would lie in memory: bf16 today, the others as planned by their formats.
   std::vector<std::pair<std::string, uint64_t>> weight_bytes;
+  std::vector<StoredTier> tiers;  // of a checkpoint that Vireo quantised; empty: it is not
+  bool keeps_bf16 = false;        // beside those
 };
 
 // Reads every header and checks every tensor that the model needs, without a device.
@@ -73,6 +83,28 @@ struct RandomCheckpoint {
 // The folder appears under its name when it is whole; an earlier output of this function is replaced. Throws Error: kUsage
 // for an option or a folder with other files in it, kCapacity for a disk too small, kInput for one that cannot be written.
 void write_random_checkpoint(const RandomCheckpoint& options, const Progress& progress = {});
+
+// A checkpoint with the decoder's projections in a tier, which every load then uses as they are.
+struct Quantize {
+  std::string checkpoint;  // in BF16
+  std::filesystem::path hub_cache;
+  std::string weight_mode = "bf16";                 // as in Options, without auto
+  std::map<std::string, std::string> wq_overrides;  // as in Options
+  std::filesystem::path folder;                     // empty, or not there
+  // Keeps the BF16 weights too: prefill then multiplies by those, and any tier can be loaded. Without, prefill multiplies by what the
+  // codes stand for, rounded to BF16.
+  bool keep_bf16 = false;
+  int threads = 0;  // 0: every processor this process may use
+};
+struct QuantizeReport {
+  std::filesystem::path folder;
+  uint64_t source_bytes = 0;  // of tensors
+  uint64_t bytes = 0;
+  std::vector<StoredTier> tiers;
+};
+// The folder appears under its name when it is whole. Throws Error: kUsage for an option, a folder that is not empty, or a checkpoint that is
+// quantised already; kCapacity for a disk too small; kInput for a folder that cannot be written.
+QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress = {});
 
 struct Finding {
   enum class Level { kOk, kNote, kProblem };

@@ -24,13 +24,14 @@ namespace vireo {
 const char* version();
 
 struct Options {
-  std::string checkpoint;            // a folder, a .safetensors file, or ORG/NAME[@REV] in the local Hugging Face cache
-  std::filesystem::path hub_cache;   // that cache's hub folder
-  std::string device = "auto";       // auto (a GPU if there is one, else the CPU), cpu, reference, cuda, cuda:N
-  int max_seq = 4096;                // prompt and generated tokens of one conversation
-  std::string max_pixels = "auto";   // per picture: auto, none (the checkpoint's own limit) or a number
-  std::string pixels = "default";    // default, or reference: alpha and 16-bit grey as the reference processor has them
-  std::string weight_mode = "bf16";  // tier that decode steps read the decoder in: bf16, w8, w4, int8, int4
+  std::string checkpoint;           // a folder, a .safetensors file, or ORG/NAME[@REV] in the local Hugging Face cache
+  std::filesystem::path hub_cache;  // that cache's hub folder
+  std::string device = "auto";      // auto (a GPU if there is one, else the CPU), cpu, reference, cuda, cuda:N
+  int max_seq = 4096;               // prompt and generated tokens of one conversation
+  std::string max_pixels = "auto";  // per picture: auto, none (the checkpoint's own limit) or a number
+  std::string pixels = "default";   // default, or reference: alpha and 16-bit grey as the reference processor has them
+  // Tier that decode steps read the decoder in: bf16, w8, w4, int8, int4, or auto: that of a quantised checkpoint, else bf16.
+  std::string weight_mode = "auto";
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
   std::string kv_mode = "bf16";  // or int8: keys and values in 8 bits, a scale for each token and head
   int threads = 0;               // 0: every processor this process may use

@@ -96,7 +96,7 @@ class CpuBackend : public HostBackend {
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
-    return cpu::pack(*make_host_linear(parts, biases), role, kernels_, pool_, memory_);
+    return cpu::pack(*make_host_linear(parts, biases, role), role, kernels_, pool_, memory_);
   }
 
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,

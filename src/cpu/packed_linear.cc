@@ -7,12 +7,12 @@
 namespace vireo::cpu {
 namespace {
 
-// A panel whose rows are of two parts, or lie [in, out], is gathered first.
+// A panel whose rows are of two parts, lie [in, out] or are codes is gathered first.
 void pack_one(const PackedLinear& w, int64_t group, int64_t index, const Kernels& k, bf16* panel) {
   const auto& parts = w.parts[static_cast<size_t>(group)];
   const int64_t first = w.first_out(index), outs = w.outs_of(index);
   const WeightRow begin = weight_row(parts, first), end = weight_row(parts, first + outs - 1);
-  if (begin.matrix == end.matrix && begin.matrix->in_stride == 1) {
+  if (begin.data && begin.matrix == end.matrix && begin.matrix->in_stride == 1) {
     return k.pack_panel(begin.data, begin.matrix->out_stride, outs, w.in, panel);
   }
   std::vector<bf16> gathered(static_cast<size_t>(outs * w.in));
@@ -65,12 +65,11 @@ void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t index, uint8_t* p
   const TierPanels& t = w.tier;
   const int64_t padded = t.groups * kTierGroup, outs = w.outs_of(index);
   std::memset(panel, 0, static_cast<size_t>(t.panel_bytes()));
-  std::vector<bf16> row(static_cast<size_t>(w.in)), scales(static_cast<size_t>(t.groups));
+  std::vector<bf16> scales(static_cast<size_t>(t.groups));
   std::vector<uint8_t> codes(static_cast<size_t>(padded));
   for (int64_t o = 0; o < outs; ++o) {
-    gather_rows(w.parts[0], w.first_out(index) + o, 1, row.data());
     std::fill(codes.begin(), codes.end(), uint8_t{0});
-    quantize_row(tier, row.data(), w.in, codes.data(), scales.data());
+    tier_row(w.parts[0], tier, w.first_out(index) + o, codes.data(), scales.data());
     put_row(t, codes, scales, o, panel);
   }
 }

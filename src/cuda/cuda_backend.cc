@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <map>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "base/host_info.h"
 #include "cuda/cuda_context.h"
 #include "cuda/tier_layout.h"
+#include "ops/host_memory.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -211,8 +213,10 @@ class CudaBackend : public CudaBackendBase {
     int64_t out = 0;
     for (const HostTensor& t : parts) out += t.shape[0];
     auto w = make_linear(parts[0].shape[1], out, 1, role);
-    fill(*w, 0, parts);
-    if (role.tier != Tier::kBf16) fill_codes(*w, parts, role.tier);
+    const auto host = make_host_linear(parts, {}, role);
+    const bool has_rows = std::ranges::all_of(parts, [](const HostTensor& t) { return t.data != nullptr; });
+    has_rows ? fill(*w, 0, parts) : fill_decoded(*w, *host);
+    if (role.tier != Tier::kBf16) fill_codes(*w, *host, role.tier);
     if (biases.empty()) return w;
     std::vector<float> values;
     for (const HostTensor& b : biases) append_floats(b, values);
@@ -497,10 +501,7 @@ class CudaBackend : public CudaBackendBase {
       CHECK(t.dtype == DType::kBF16 && t.shape.size() == 2 && t.shape[1] == w.in);
       for (int64_t r = 0; r < t.shape[0]; ++r) outputs.push_back(static_cast<const bf16*>(t.data) + r * w.in);
     }
-    for (int64_t row = 0; row < w.out; ++row) {
-      const int64_t o = w.order == CudaLinear::Order::kPlain ? row : row / 2 + row % 2 * (w.out / 2);
-      rows.push_back(outputs[static_cast<size_t>(o)]);
-    }
+    for (int64_t row = 0; row < w.out; ++row) rows.push_back(outputs[static_cast<size_t>(w.output_of(row))]);
     return rows;
   }
 
@@ -511,17 +512,26 @@ class CudaBackend : public CudaBackendBase {
                       [&](int64_t row) -> const void* { return rows[static_cast<size_t>(row)]; });
   }
 
+  // What the codes of parts without rows stand for.
+  void fill_decoded(const CudaLinear& w, const HostLinear& host) {
+    const size_t row_bytes = static_cast<size_t>(w.in) * 2, stride = static_cast<size_t>(w.stride) * 2;
+    uploader().upload(w.weights, w.out, stride, [&](int64_t row, char* to) {
+      gather_rows(host.parts[0], w.output_of(row), 1, reinterpret_cast<bf16*>(to));
+      std::memset(to + row_bytes, 0, stride - row_bytes);
+    });
+  }
+
   // The same rows in a tier, by tiles.
-  void fill_codes(OwningLinear& w, const std::vector<HostTensor>& parts, Tier tier) {
-    const std::vector<const bf16*> rows = rows_of(w, parts);
+  void fill_codes(OwningLinear& w, const HostLinear& host, Tier tier) {
     const int64_t tiles = (w.out + kChunkOuts - 1) / kChunkOuts;
     w.coded = {nullptr, chunks_of(w.in), tier};
     const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(tier));
     w.coded_memory = memory_->take(static_cast<size_t>(tiles) * bytes);
     uploader().upload(w.coded_memory.get(), tiles, bytes, [&](int64_t tile, char* to) {
-      const auto row = [&](int o) {
-        const size_t r = static_cast<size_t>(tile * kChunkOuts + o);
-        return r < rows.size() ? rows[r] : nullptr;
+      const auto row = [&](int o, uint8_t* codes, bf16* scales) {
+        const int64_t r = tile * kChunkOuts + o;
+        if (r < w.out) tier_row(host.parts[0], tier, w.output_of(r), codes, scales);
+        return r < w.out;
       };
       pack_tile(tier, row, w.in, reinterpret_cast<uint8_t*>(to));
     });

@@ -27,6 +27,8 @@ class CudaLinear : public Linear {
     if (order == Order::kPlain) return o;
     return o < out / 2 ? 2 * o : 2 * (o - out / 2) + 1;
   }
+  // The output in a row of memory.
+  int64_t output_of(int64_t row) const { return order == Order::kPlain ? row : row / 2 + row % 2 * (out / 2); }
   int64_t group_size() const { return out * stride; }
 
   const Order order;

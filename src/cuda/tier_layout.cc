@@ -112,16 +112,14 @@ void pack_row(Tier tier, const uint8_t* codes, const bf16* scales, int o, uint8_
 
 }  // namespace
 
-void pack_tile(Tier tier, const std::function<const bf16*(int)>& row, int64_t in, uint8_t* chunks) {
+void pack_tile(Tier tier, const TileRow& row, int64_t in, uint8_t* chunks) {
   const int64_t count = chunks_of(in), bytes = chunk_bytes(tier);
   std::memset(chunks, 0, static_cast<size_t>(count * bytes));
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, count * kChunkIn)));
   std::vector<bf16> scales(static_cast<size_t>(count * kChunkGroups));
   for (int o = 0; o < kChunkOuts; ++o) {
-    const bf16* from = row(o);
-    if (!from) continue;
     std::fill(codes.begin(), codes.end(), uint8_t{0});
-    quantize_row(tier, from, in, codes.data(), scales.data());
+    if (!row(o, codes.data(), scales.data())) continue;
     for (int64_t c = 0; c < count; ++c) {
       pack_row(tier, &codes[static_cast<size_t>(code_bytes(tier, c * kChunkIn))],
                &scales[static_cast<size_t>(c * kChunkGroups)], o, chunks + c * bytes);

@@ -38,7 +38,9 @@ inline int chunks_of(int64_t in) {
 //   int4   sign and magnitude: A 15, 6..4;   B 7, 14..12;   C 11, 2..0;   D 3, 10..8
 //   w4     sign, then the other three: A 15, 8..6;   B 11, 4..2;   C 5 and, in the other half, 14..12;   D 9, 10, 1..0
 //
-// Makes the chunks of one tile of rows row(0) to row(15), null where there is none.
-void pack_tile(Tier tier, const std::function<const bf16*(int)>& row, int64_t in, uint8_t* chunks);
+// Gives row 0 to 15 of a tile as quantize_row lays it out; false: there is none.
+using TileRow = std::function<bool(int row, uint8_t* codes, bf16* scales)>;
+// Makes the chunks of one tile.
+void pack_tile(Tier tier, const TileRow& row, int64_t in, uint8_t* chunks);
 
 }  // namespace vireo::cuda

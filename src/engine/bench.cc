@@ -62,8 +62,9 @@ double prefill_operations(const TextConfig& c, double tokens) {
 }
 
 // Bytes that one decode step reads at a cache of `tokens`: of projections in a tier that copy instead of the one in BF16.
-double decode_bytes(const TextConfig& c, const Options& o, DType kv_type, double tokens) {
-  const TierPlan tiers = tier_plan(o);
+double decode_bytes(const ModelConfig& config, const Options& o, DType kv_type, double tokens) {
+  const TextConfig& c = config.text;
+  const TierPlan tiers = tier_plan(o, config);
   double weights = 2 * (static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c));
   for (const Projection& p : projections(c)) {
     weights -= (2 - tier_bits(tiers.of(p.layer, p.name)) / 8) * static_cast<double>(p.out) * static_cast<double>(p.in);
@@ -314,7 +315,7 @@ BenchReport Bencher::report() const {
                      static_cast<int>(prompt_.patches),
                      static_cast<int>(tokens),
                      {}};
-  const double step_bytes = decode_bytes(c_.text, o_.engine, model_.backend->kv_type(), tokens + o_.decode_steps / 2.0);
+  const double step_bytes = decode_bytes(c_, o_.engine, model_.backend->kv_type(), tokens + o_.decode_steps / 2.0);
   std::vector<double> rates;
   rates.reserve(r_.step_ms.size());
   for (double ms : r_.step_ms) rates.push_back(1000 / ms);
@@ -370,7 +371,7 @@ DecodeLimit decode_limit(const Options& options, int64_t tokens) {
   std::vector<std::string> notes;
   const auto backend = make_backend(options, notes);
   return {.read_rate = backend->measure_read_rate(),
-          .step_bytes = decode_bytes(files.config.text, options, backend->kv_type(), static_cast<double>(tokens))};
+          .step_bytes = decode_bytes(files.config, options, backend->kv_type(), static_cast<double>(tokens))};
 }
 
 BenchReport bench(const BenchOptions& o, const OnStage& on_stage) {

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "engine/options.h"
+#include "files/hub.h"
 #include "ops/tier.h"
 #include "vireo/error.h"
 #include "vireo/tools.h"
@@ -89,6 +90,18 @@ FidelityScore score(Engine& base, Engine& tier, const std::vector<Request>& requ
   return s;
 }
 
+// Whether --weight-mode is a tier.
+bool names_tier(const Options& o) {
+  return o.weight_mode != "bf16" && o.weight_mode != "auto";
+}
+
+// Whether anything is in a tier, because it is asked for or the checkpoint has it so.
+bool has_tier(const Options& o) {
+  if (names_tier(o) || !o.wq_overrides.empty()) return true;
+  return o.weight_mode == "auto" &&
+         load_model_config(resolve_checkpoint(o.checkpoint, {o.hub_cache})).quantization.has_value();
+}
+
 // What to read a projection in instead: eight bits of the same kind, or BF16.
 std::string better_tier(const std::string& tier) {
   if (tier == "w4") return "w8";
@@ -103,11 +116,11 @@ FidelityReport fidelity(const FidelityOptions& o, const OnStage& on_stage) {
   if (o.requests.empty())
     throw Error(ErrorKind::kUsage, "there is no conversation to compare on: give --messages FILE or --prompt TEXT");
   if (o.steps < 1) throw Error(ErrorKind::kUsage, fmt::format("--steps {} cannot be: use 1 or more", o.steps));
-  if (o.engine.weight_mode == "bf16" && o.engine.wq_overrides.empty() && o.engine.kv_mode == "bf16") {
+  if (!has_tier(o.engine) && o.engine.kv_mode == "bf16") {
     throw Error(ErrorKind::kUsage,
                 "bf16 is compared with itself: give --weight-mode or --wq a tier, or --kv-mode int8");
   }
-  if (o.sweep && o.engine.weight_mode == "bf16") {
+  if (o.sweep && !names_tier(o.engine)) {
     throw Error(ErrorKind::kUsage, "--sweep has no tier for each projection: give --weight-mode one, such as w8");
   }
   std::vector<Request> requests = o.requests;

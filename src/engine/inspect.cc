@@ -11,6 +11,7 @@
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/power_mode.h"
+#include "engine/quantize.h"
 #include "files/quote.h"
 #include "ops/reference.h"
 #include "vireo/tools.h"
@@ -47,11 +48,24 @@ Json config_json(const ModelConfig& c) {
 std::vector<std::pair<std::string, uint64_t>> bytes_by_tier(const ModelFiles& files) {
   uint64_t quantised = 0;
   for (const Projection& p : projections(files.config.text)) quantised += static_cast<uint64_t>(p.out * p.in);
-  const uint64_t bf16 = files.checkpoint.tensor_bytes();
+  const uint64_t bf16 = bf16_bytes(files.checkpoint, files.config);
   const uint64_t head = static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
   const uint64_t rest = bf16 - 2 * (quantised - (files.config.tied_head ? head : 0));
   const auto bytes = [&](Tier tier) { return rest + tier_bytes(TierPlan(tier, {}), files.config.text); };
   return {{"bf16", bf16}, {"w8, int8", bytes(Tier::kW8)}, {"w4, int4", bytes(Tier::kW4)}};
+}
+
+// Elements of codes and scales, less those of the rows that they stand for alone. load_weights has found them.
+int64_t coded_elements(const ModelFiles& files) {
+  int64_t more = 0;
+  for (const Projection& p : projections(files.config.text)) {
+    for (const ProjectionPart& part : parts_of(p, files.config)) {
+      if (part.tier == Tier::kBf16) continue;
+      more += files.checkpoint.find(part.codes)->size() + files.checkpoint.find(part.scales)->size();
+      if (!part.has_rows) more -= part.out * part.in;
+    }
+  }
+  return more;
 }
 
 std::string first_line(const std::string& path) {
@@ -74,7 +88,9 @@ std::string processor_name() {
 CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::filesystem::path& hub_cache) {
   const ModelFiles files = open_model(checkpoint, hub_cache);
   const auto backend = make_reference_backend();
-  load_weights(files.checkpoint, files.config, *backend);  // checks every name and shape; copies next to nothing
+  const auto& quantization = files.config.quantization;
+  // Checks every name and shape; copies next to nothing.
+  load_weights(files.checkpoint, files.config, *backend, {}, quantization ? quantization->plan() : TierPlan());
   CheckpointInfo info;
   info.folder = files.folder;
   info.model_type = files.config.model_type;
@@ -84,7 +100,10 @@ CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::file
     info.tensors.push_back({t.name, name_of(t.dtype), t.shape, file.string(), path_text(t.name), path_text(file)});
     (t.name.rfind("model.visual.", 0) == 0 ? info.vision_parameters : info.text_parameters) += t.size();
   }
+  info.text_parameters -= coded_elements(files);
   info.tensor_bytes = files.checkpoint.tensor_bytes();
+  info.tiers = stored_tiers(files.config);
+  info.keeps_bf16 = quantization && quantization->keeps_bf16;
   info.chat_template = files.chat_template.style_name();
   info.chat_template_note = files.chat_template.note();
   info.min_pixels = files.preprocessor.image.min_pixels;

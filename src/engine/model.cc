@@ -68,7 +68,7 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
                  .max_seq = o.max_seq,
                  .vocab_size = static_cast<int>(c.text.vocab_size),
                  .eos_tokens = c.eos_tokens};
-  plan.weight_bytes = files.checkpoint.tensor_bytes();
+  plan.weight_bytes = bf16_bytes(files.checkpoint, c);
   const int64_t slots = cache_slots(o);
   plan.kv_bytes = Decoder::kv_bytes_per_token(c.text, backend.kv_type(), kv_mode(o)) * static_cast<uint64_t>(slots);
   const Backend::OwnBytes own = backend.own_bytes(slots, shape.sequences, Decoder::attention_shape(c.text), kv_mode(o));
@@ -141,6 +141,20 @@ void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend&
   }
 }
 
+void check_stored(const TierPlan& tiers, const ModelConfig& config) {
+  for (const Projection& p : projections(config.text)) {
+    const ProjectionPart part = parts_of(p, config)[0];
+    const Tier tier = tiers.of(p.layer, p.name);
+    if (part.has_rows || part.tier == tier) continue;
+    throw Error(
+        ErrorKind::kUsage,
+        fmt::format("{}{} is asked for as {}, but this checkpoint has it as {} alone: leave out --weight-mode "
+                    "and --wq, or take the BF16 checkpoint that it was made of, or quantise that with "
+                    "--keep-bf16",
+                    p.layer < 0 ? "" : fmt::format("L{}.", p.layer), p.name, tier_name(tier), tier_name(part.tier)));
+  }
+}
+
 void check_kv_mode(KvMode mode, const Backend& backend) {
   if (backend.has_kv_mode(mode)) return;
   throw Error(ErrorKind::kUsage,
@@ -183,7 +197,8 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   check_max_seq(options.max_seq, config.text.max_position_embeddings);
   std::vector<std::string> notes;
   backend = make_backend(options, notes);
-  const TierPlan tiers = tier_plan(options);
+  const TierPlan tiers = tier_plan(options, config);
+  check_stored(tiers, config);
   step_shape = {.max_rows = prefill_rows(options, *backend),
                 .sequences = 1,
                 .pages = cache_slots(options) / kPageTokens,
@@ -215,7 +230,8 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
 void Model::retier(const Options& from, const Options& to) {
   const TextConfig& c = files.config.text;
   validate_layers(to, c.num_layers);
-  const TierPlan old_plan = tier_plan(from), plan = tier_plan(to);
+  const TierPlan old_plan = tier_plan(from, files.config), plan = tier_plan(to, files.config);
+  check_stored(plan, files.config);
   check_tiers(plan, c, *backend);
   const uint64_t bytes = tier_bytes(plan, c), old_bytes = tier_bytes(old_plan, c);
   check_growth(bytes > old_bytes ? bytes - old_bytes : 0, largest_projection(c), *backend);

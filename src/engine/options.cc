@@ -28,6 +28,7 @@ struct Values {
   Names built, known;
 };
 const Values kTiers = {{"bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
+const Values kWeightModes = {{"auto", "bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
 const Values kKvModes = {{"bf16", "int8"}, {}};
 
 void check_value(const std::string& option, const std::string& value, const Values& values) {
@@ -71,10 +72,16 @@ std::optional<int64_t> parse_max_pixels(const std::string& value) {
   return pixels;
 }
 
-TierPlan tier_plan(const Options& o) {
-  std::map<std::string, Tier> overrides;
-  for (const auto& [key, tier] : o.wq_overrides) overrides[key] = find_tier(tier).value();
-  return {find_tier(o.weight_mode).value(), overrides};
+TierPlan tier_plan(const Options& o, const ModelConfig& config) {
+  std::map<std::string, Tier> tiers;
+  const bool is_auto = o.weight_mode == "auto";
+  if (is_auto && config.quantization) tiers = config.quantization->tiers;
+  // What is asked for a projection holds for its layers too.
+  for (const auto& [key, tier] : o.wq_overrides) {
+    std::erase_if(tiers, [&](const auto& other) { return other.first.ends_with("." + key); });
+  }
+  for (const auto& [key, tier] : o.wq_overrides) tiers[key] = find_tier(tier).value();
+  return {is_auto ? Tier::kBf16 : find_tier(o.weight_mode).value(), tiers};
 }
 
 KvMode kv_mode(const Options& o) {
@@ -112,7 +119,7 @@ void validate(const Options& o) {
   if (o.pixels != "default" && o.pixels != "reference") {
     refuse(fmt::format("--pixels {} is unknown: use default or reference", o.pixels));
   }
-  check_value("--weight-mode", o.weight_mode, kTiers);
+  check_value("--weight-mode", o.weight_mode, kWeightModes);
   check_value("--kv-mode", o.kv_mode, kKvModes);
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
   if (o.threads < 0 || o.threads > 1024)

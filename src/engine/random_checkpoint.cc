@@ -1,5 +1,4 @@
-// A checkpoint is written beside its place and renamed when it is whole, so that a folder of that name is never a part of
-// one; a file of its own, kMark, tells what this tool made and may replace.
+// A file of its own in the folder, kMark, tells what this tool made and may replace.
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/random_checkpoint.h"
 
@@ -7,11 +6,13 @@
 
 #include <set>
 
+#include "engine/output_folder.h"
 #include "engine/published_files.h"
 #include "engine/published_shapes.h"
 #include "engine/qwen3_tokenizer.h"
 #include "engine/random_weights.h"
 #include "files/json.h"
+#include "files/output_file.h"
 #include "files/quote.h"
 
 namespace vireo {
@@ -19,6 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kCommand[] = "random-checkpoint";
 constexpr char kMark[] = "random_checkpoint.json";
 constexpr int kMaxThreads = 1024;
 constexpr uint64_t kSmallFiles = 16u << 20;  // room for everything but the weights
@@ -46,29 +48,6 @@ bool is_own_output(const fs::path& folder) {
   return fs::exists(folder / kMark);
 }
 
-void check_replaceable(const fs::path& path) {
-  if (!fs::exists(fs::symlink_status(path))) return;
-  if (!fs::is_directory(fs::symlink_status(path))) {
-    throw Error(ErrorKind::kUsage, fmt::format("{} is not a folder; name another one with --out", path_text(path)));
-  }
-  if (fs::is_empty(path) || is_own_output(path)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("{} holds files that random-checkpoint did not write; empty it, or name another folder with "
-                          "--out",
-                          path_text(path)));
-}
-
-void check_space(const fs::path& folder, uint64_t need) {
-  fs::path place = folder;
-  while (!fs::exists(place)) place = place.parent_path();
-  const uint64_t have = fs::space(place).available;
-  if (have >= need) return;
-  const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
-  throw Error(ErrorKind::kCapacity, fmt::format("the checkpoint needs {:.2f} GB and the disk of {} has {:.2f} GB free; "
-                                                "free some, or name a folder elsewhere with --out",
-                                                gb(need), path_text(folder), gb(have)));
-}
-
 std::string mark_text(const ModelConfig& config, const RandomCheckpoint& o) {
   const Json mark = {{"made_by", std::string("vireo random-checkpoint ") + version()},
                      {"size", o.size},
@@ -89,54 +68,20 @@ void write_files(const fs::path& folder, const ModelConfig& config) {
   write_text_file(folder / "chat_template.json", chat_template.dump(2) + "\n");
 }
 
-// A folder under another name until keep() is called; removed again when it is not.
-class PartialFolder {
- public:
-  explicit PartialFolder(const fs::path& final_path) : final_(final_path), path_(final_path.string() + ".partial") {
-    check_replaceable(path_);
-    fs::remove_all(path_);
-    fs::create_directories(path_);
-  }
-  PartialFolder(const PartialFolder&) = delete;
-  PartialFolder& operator=(const PartialFolder&) = delete;
-  ~PartialFolder() {
-    std::error_code ignored;
-    if (!kept_) fs::remove_all(path_, ignored);
-  }
-
-  const fs::path& path() const { return path_; }
-  void keep() {
-    fs::remove_all(final_);
-    fs::rename(path_, final_);
-    kept_ = true;
-  }
-
- private:
-  fs::path final_, path_;
-  bool kept_ = false;
-};
-
-// The folder as a path that has a name and a parent, with symbolic links resolved.
-fs::path output_folder(const RandomCheckpoint& o) {
-  const fs::path path = fs::weakly_canonical(fs::absolute(o.folder));
-  return path.has_filename() ? path : path.parent_path();
-}
-
 void check(const RandomCheckpoint& o) {
   if (o.threads < 0 || o.threads > kMaxThreads) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("--threads {} is out of range: use 1 to {}, or 0 for all", o.threads, kMaxThreads));
   }
-  if (o.folder.empty()) throw Error(ErrorKind::kUsage, "--out is empty; name the folder to write");
 }
 
 void write_folder(const ModelConfig& config, const RandomCheckpoint& o, const Progress& progress) {
   check(o);
-  const fs::path folder = output_folder(o);
+  const fs::path folder = output_path(o.folder);
   const std::vector<TensorShape> tensors = published_tensors(config);
-  check_replaceable(folder);
+  check_replaceable(folder, kCommand, is_own_output);
   check_space(folder, tensor_bytes(tensors) + kSmallFiles);
-  PartialFolder partial(folder);
+  PartialFolder partial(folder, kCommand, is_own_output);
   write_text_file(partial.path() / kMark, mark_text(config, o));
   write_files(partial.path(), config);
   write_random_weights(
@@ -148,12 +93,7 @@ void write_folder(const ModelConfig& config, const RandomCheckpoint& o, const Pr
 }  // namespace
 
 void write_random_checkpoint(const ModelConfig& config, const RandomCheckpoint& options, const Progress& progress) {
-  try {
-    write_folder(config, options, progress);
-  } catch (const fs::filesystem_error& e) {
-    throw Error(ErrorKind::kInput, fmt::format("cannot write {}: {}; name another folder with --out",
-                                               path_text(e.path1()), e.code().message()));
-  }
+  write_output([&] { write_folder(config, options, progress); });
 }
 
 void write_random_checkpoint(const RandomCheckpoint& options, const Progress& progress) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string_view>
 #include <vector>
 
 #include "engine/published_shapes.h"
@@ -25,8 +24,5 @@ uint64_t tensor_bytes(const std::vector<TensorShape>& tensors);
 // depend on the seed and the shapes alone. Throws Error naming the file when it cannot be written.
 void write_random_weights(const RandomWeights& options, const std::vector<TensorShape>& tensors,
                           const Progress& progress);
-
-// Throws Error naming the file.
-void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace vireo

@@ -175,6 +175,24 @@ const HostTensor& Checkpoint::get(std::string_view name, const std::vector<int64
   return *tensor;
 }
 
+const HostTensor& Checkpoint::get_coded(std::string_view name, const std::vector<int64_t>& shape, DType dtype) const {
+  constexpr const char* kAgain = "write the folder again with `vireo quantize`";
+  const HostTensor* t = find(name);
+  if (!t) {
+    throw Error(ErrorKind::kNotFound,
+                fmt::format("the quantised checkpoint {} has no tensor {} (expected: {} {}): {}", path_text(folder_),
+                            in_quotes(name), name_of(dtype), shape_text(shape), kAgain));
+  }
+  if (t->shape != shape || t->dtype != dtype || reinterpret_cast<uintptr_t>(t->data) % size_of(dtype) != 0) {
+    const bool is_odd = t->shape == shape && t->dtype == dtype;
+    throw Error(ErrorKind::kInput,
+                fmt::format("{}: the tensor {} is {} {}{}, but config.json's quantization_config asks for {} {}: {}",
+                            path_text(file_of(*t)), in_quotes(name), name_of(t->dtype), shape_text(t->shape),
+                            is_odd ? " at an odd byte of the file" : "", name_of(dtype), shape_text(shape), kAgain));
+  }
+  return *t;
+}
+
 const fs::path& Checkpoint::file_of(const HostTensor& tensor) const {
   const size_t index = static_cast<size_t>(&tensor - tensors_.data());
   CHECK(index < tensors_.size());

@@ -29,6 +29,8 @@ class Checkpoint {
   // Throws Error naming the tensor, the file and both values when the tensor is absent, its shape differs or
   // its dtype is not BF16.
   const HostTensor& get(std::string_view name, const std::vector<int64_t>& shape) const;
+  // The same of a tensor that `vireo quantize` wrote, of any type.
+  const HostTensor& get_coded(std::string_view name, const std::vector<int64_t>& shape, DType dtype) const;
 
   // All tensors, file by file, in the order of their data.
   const std::vector<HostTensor>& tensors() const { return tensors_; }

@@ -42,6 +42,14 @@ bool is_dangling_link(const std::filesystem::path& path) {
 
 }  // namespace
 
+void release_pages(const void* data, size_t bytes) {
+  const uintptr_t page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const uintptr_t begin = (reinterpret_cast<uintptr_t>(data) + page - 1) / page * page;
+  const uintptr_t end = (reinterpret_cast<uintptr_t>(data) + bytes) / page * page;
+  // What fails here only leaves less memory to others.
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
 bool is_present(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored) || std::filesystem::is_symlink(path, ignored);

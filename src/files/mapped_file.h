@@ -9,6 +9,9 @@
 
 namespace vireo {
 
+// Takes whole pages of a mapped file's bytes out of this process's memory; later reads bring them back.
+void release_pages(const void* data, size_t bytes);
+
 // Whether something has this name. Also true of a dangling link: opening it says what is wrong. Never throws.
 bool is_present(const std::filesystem::path& path);
 

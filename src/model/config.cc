@@ -11,6 +11,7 @@
 
 #include "files/json.h"
 #include "files/quote.h"
+#include "model/quantization.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -90,8 +91,16 @@ void refuse_quantized(const Section& section) {
   const std::string method = get_string_or(config, "quant_method", section.what, "unnamed");
   section.refuse(
       fmt::format("'quantization_config' says that the weights are quantised (quant_method {}); Vireo reads "
-                  "the BF16 checkpoint of this model",
+                  "the BF16 checkpoint of this model, and what `vireo quantize` makes of it",
                   in_quotes(method)));
+}
+
+std::optional<Quantization> read_own_quantization(const Section& top, int64_t layers) {
+  if (!top.has("quantization_config")) return std::nullopt;
+  const Json& json = *find_key(top.json, "quantization_config");
+  const std::string what = top.what + ", quantization_config";
+  if (!json.is_object() || get_string_or(json, "quant_method", what, "") != kQuantMethod) refuse_quantized(top);
+  return read_quantization(json, layers, what);
 }
 
 // The rotary settings of the language model: one object "rope_parameters", or "rope_scaling" and a loose
@@ -292,9 +301,9 @@ ModelConfig load_model_config(const std::filesystem::path& folder) {
   config.model_type = get_string_or(json, "model_type", top.what, "");
   refuse_other_models(top, config.model_type);
   const Section text = subsection(top, "text_config");
-  refuse_quantized(top);
   refuse_quantized(text);
   config.text = read_text(text, config.model_type == "qwen3_vl_moe");
+  config.quantization = read_own_quantization(top, config.text.num_layers);
   config.vision = read_vision(subsection(top, "vision_config"));
   config.tied_head = get_bool_or(json, "tie_word_embeddings", top.what, false);
   read_tokens(top, config);

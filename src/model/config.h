@@ -6,8 +6,12 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "ops/tier.h"
 
 namespace vireo {
 
@@ -53,11 +57,20 @@ struct VisionConfig {
   int64_t merge_unit() const { return merge_size * merge_size; }
 };
 
+// What a checkpoint that Vireo quantised has in which tier.
+struct Quantization {
+  std::map<std::string, Tier> tiers;  // by projection, or by L<layer>.<projection>, which goes first
+  bool keeps_bf16 = false;            // beside the codes
+
+  TierPlan plan() const { return {Tier::kBf16, tiers}; }
+};
+
 struct ModelConfig {
   std::string model_type;  // qwen3_vl or qwen3_vl_moe
   TextConfig text;
   VisionConfig vision;
   bool tied_head = false;  // from the top level alone
+  std::optional<Quantization> quantization;
   int32_t image_token = 0;
   int32_t video_token = 0;
   int32_t vision_start_token = 0;
@@ -75,7 +88,7 @@ struct GenerationDefaults {
 };
 
 // Throws Error naming the file, the key and both values: a missing config, an unknown model_type (with the
-// list of known ones), a quantization_config, head_dim or mrope_section absent in both spellings, rope types
+// list of known ones), a quantization_config that is not Vireo's own, head_dim or mrope_section absent in both spellings, rope types
 // that are not built, sizes that contradict each other or are absurd.
 ModelConfig load_model_config(const std::filesystem::path& folder);
 GenerationDefaults load_generation_defaults(const std::filesystem::path& folder);

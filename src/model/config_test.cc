@@ -258,6 +258,39 @@ TEST_F(Config, RefusesQuantisedWeights) {
   EXPECT_EQ(error_with("/quantization_config", "null"), "");
 }
 
+TEST_F(Config, ReadsWhatVireoQuantised) {
+  EXPECT_FALSE(load().quantization);
+  const string good = R"({"quant_method": "vireo", "format_version": 1, "group_size": 16, "keep_bf16": true,
+    "tiers": {"gate_up": "w4", "L27.gate_up": "int8", "lm_head": "bf16"}})";
+  set("/quantization_config", good);
+  const Quantization q = load().quantization.value();
+  EXPECT_TRUE(q.keeps_bf16);
+  EXPECT_EQ(q.plan().of(3, "gate_up"), Tier::kW4);
+  EXPECT_EQ(q.plan().of(27, "gate_up"), Tier::kInt8);
+  EXPECT_EQ(q.plan().of(-1, "lm_head"), Tier::kBf16);
+  EXPECT_EQ(q.plan().of(0, "o_proj"), Tier::kBf16);
+
+  const auto error_at = [&](const string& key, const string& value) {
+    Json json = parse_json(good, "good");
+    json[Json::json_pointer("/" + key)] = parse_json(value, "value");
+    return error_with("/quantization_config", json.dump());
+  };
+  EXPECT_EQ(error_at("keep_bf16", "false"), "");
+  EXPECT_REFUSED(error_at("quant_method", "\"vireo2\""), "quant_method 'vireo2'", "BF16");
+  EXPECT_REFUSED(error_at("format_version", "2"), "quantization_config", "'format_version' is 2", "only 1 is built",
+                 "vireo quantize");
+  EXPECT_REFUSED(error_at("format_version", "\"1\""), "'format_version' is \"1\"", "integer");
+  EXPECT_REFUSED(error_at("group_size", "32"), "'group_size' is 32", "only 16 is built");
+  EXPECT_REFUSED(error_at("keep_bf16", "1"), "'keep_bf16' is 1");
+  EXPECT_REFUSED(error_at("tiers", "[]"), "'tiers' is missing or not an object");
+  for (const char* tier : {"\"w5\"", "\"nvfp4\"", "8", "null"}) {
+    EXPECT_REFUSED(error_at("tiers/gate_up", tier), "'tiers' has gate_up as", "w8, w4, int8 and int4");
+  }
+  for (const char* key : {"L28.gate_up", "L07.gate_up", "L0.lm_head", "nose"}) {
+    EXPECT_REFUSED(error_at(string("tiers/") + key, "\"w8\""), "'tiers' names '" + string(key) + "'", "28 layers");
+  }
+}
+
 TEST_F(Config, RefusesMissingSizes) {
   for (const char* key : {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim",
                           "vocab_size", "max_position_embeddings", "intermediate_size"}) {

@@ -12,9 +12,14 @@ namespace {
 // Places tensors by name below a prefix.
 class Loader {
  public:
-  Loader(const Checkpoint& checkpoint, Backend& backend, const LoadProgress& progress, const TierPlan& tiers,
-         ModelWeights& weights)
-      : checkpoint_(checkpoint), backend_(backend), progress_(progress), tiers_(tiers), weights_(weights) {}
+  Loader(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend, const LoadProgress& progress,
+         const TierPlan& tiers, ModelWeights& weights)
+      : checkpoint_(checkpoint),
+        config_(config),
+        backend_(backend),
+        progress_(progress),
+        tiers_(tiers),
+        weights_(weights) {}
 
   const HostTensor& get(const std::string& name, const std::vector<int64_t>& shape) {
     const HostTensor& t = checkpoint_.get(name, shape);
@@ -33,14 +38,18 @@ class Loader {
   LinearPtr linear(const std::string& prefix, int64_t out, int64_t in, bool with_bias, const Role& role) {
     std::vector<HostTensor> biases;
     if (with_bias) biases.push_back(get(prefix + ".bias", {out}));
-    return backend_.place({get(prefix + ".weight", {out, in})}, biases, in_tier(role));
+    return backend_.place({get(prefix + ".weight", {out, in})}, biases, role);
   }
 
-  LinearPtr stacked(const std::vector<std::pair<std::string, int64_t>>& parts, int64_t in, const Role& role) {
-    std::vector<HostTensor> tensors;
-    tensors.reserve(parts.size());
-    for (const auto& [name, out] : parts) tensors.push_back(get(name + ".weight", {out, in}));
-    return backend_.place(tensors, {}, in_tier(role));
+  LinearPtr projection(const Projection& p) {
+    Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
+    std::vector<HostTensor> rows;
+    for (const ProjectionPart& part : parts_of(p, config_)) {
+      const std::vector<int64_t> shape = {part.out, part.in};
+      rows.push_back(part.has_rows ? get(part.rows, shape) : HostTensor{part.rows, DType::kBF16, shape});
+      if (part.tier != Tier::kBf16 && (part.tier == role.tier || !part.has_rows)) role.coded.push_back(coded(part));
+    }
+    return backend_.place(rows, {}, role);
   }
 
   Tensor table(const std::string& name, int64_t rows, int64_t cols) {
@@ -59,9 +68,15 @@ class Loader {
   }
 
  private:
-  Role in_tier(Role role) const {
-    role.tier = tiers_.of(role.layer, role.projection);
-    return role;
+  CodedMatrix coded(const ProjectionPart& part) {
+    const auto data = [&](const std::string& name, int64_t cols, DType dtype) {
+      const HostTensor& t = checkpoint_.get_coded(name, {part.out, cols}, dtype);
+      note(t);
+      return t.data;
+    };
+    return {part.tier,
+            static_cast<const uint8_t*>(data(part.codes, code_bytes(part.tier, part.in), codes_type(part.tier))),
+            static_cast<const bf16*>(data(part.scales, tier_groups(part.in), DType::kBF16))};
   }
 
   Tensor vector(const std::string& name, int64_t size) {
@@ -70,6 +85,7 @@ class Loader {
   }
 
   const Checkpoint& checkpoint_;
+  const ModelConfig& config_;
   Backend& backend_;
   const LoadProgress& progress_;
   const TierPlan& tiers_;
@@ -176,32 +192,18 @@ void load_experts(Loader& load, const std::string& prefix, int layer, const Text
   out.down_proj = load.backend().place_experts(slices(down), layout, down_role);
 }
 
-// The one of a layer's projections that may have a tier.
-LinearPtr load_projection(Loader& load, const std::string& name, int layer, const TextConfig& c) {
-  const std::string prefix = fmt::format("model.language_model.layers.{}.", layer);
-  const int64_t h = c.hidden_size, inner = c.intermediate_size;
-  const Role role{layer, name};
-  if (name == "qkv_proj") {
-    return load.stacked({{prefix + "self_attn.q_proj", c.q_size()},
-                         {prefix + "self_attn.k_proj", c.kv_size()},
-                         {prefix + "self_attn.v_proj", c.kv_size()}},
-                        h, role);
-  }
-  if (name == "o_proj") return load.linear(prefix + "self_attn.o_proj", h, c.q_size(), false, role);
-  if (name == "gate_up") {
-    return load.stacked({{prefix + "mlp.gate_proj", inner}, {prefix + "mlp.up_proj", inner}}, h, role);
-  }
-  CHECK(name == "mlp_down");
-  return load.linear(prefix + "mlp.down_proj", h, inner, false, role);
+LinearPtr load_embeddings(Loader& load, const TextConfig& c) {
+  return load.linear("model.language_model.embed_tokens", c.vocab_size, c.hidden_size, false, {-1, "embed_tokens"});
 }
 
-LinearPtr load_embeddings(Loader& load, const ModelConfig& config) {
-  return load.linear("model.language_model.embed_tokens", config.text.vocab_size, config.text.hidden_size, false,
-                     {-1, config.tied_head ? "lm_head" : "embed_tokens"});
-}
-
-LinearPtr load_head(Loader& load, const ModelConfig& config) {
-  return load.linear("lm_head", config.text.vocab_size, config.text.hidden_size, false, {-1, "lm_head"});
+// Where a projection is placed.
+LinearPtr& place_of(const Projection& p, DecoderWeights& w, bool tied_head) {
+  const std::string name = p.name;
+  if (name == "lm_head") return tied_head ? w.embed_tokens : w.lm_head;
+  DecoderLayer& layer = w.layers[static_cast<size_t>(p.layer)];
+  if (name == "qkv_proj") return layer.qkv;
+  if (name == "o_proj") return layer.o_proj;
+  return name == "gate_up" ? layer.gate_up : layer.down_proj;
 }
 
 DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
@@ -212,15 +214,10 @@ DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
   l.post_attention_layernorm = load.norm(prefix + "post_attention_layernorm", h, c.rms_norm_eps, false);
   l.q_norm = load.norm(prefix + "self_attn.q_norm", c.head_dim, c.rms_norm_eps, false);
   l.k_norm = load.norm(prefix + "self_attn.k_norm", c.head_dim, c.rms_norm_eps, false);
-  l.qkv = load_projection(load, "qkv_proj", layer, c);
-  l.o_proj = load_projection(load, "o_proj", layer, c);
   if (c.num_experts > 0) {
     l.router = load.linear(prefix + "mlp.gate", c.num_experts, h, false, {layer, "router"});
     load_experts(load, prefix + "mlp", layer, c, l);
-    return l;
   }
-  l.gate_up = load_projection(load, "gate_up", layer, c);
-  l.down_proj = load_projection(load, "mlp_down", layer, c);
   return l;
 }
 
@@ -228,39 +225,41 @@ DecoderWeights load_decoder(Loader& load, const ModelConfig& config) {
   const TextConfig& c = config.text;
   const std::string prefix = "model.language_model.";
   DecoderWeights w;
-  w.embed_tokens = load_embeddings(load, config);
-  for (int64_t i = 0; i < c.num_layers; ++i) w.layers.push_back(load_layer(load, static_cast<int>(i), c));
-  w.norm = load.norm(prefix + "norm", c.hidden_size, c.rms_norm_eps, false);
-  if (config.tied_head) return w;
-  if (!load.has("lm_head.weight")) {
+  if (!config.tied_head) w.embed_tokens = load_embeddings(load, c);
+  if (!config.tied_head && !load.has("lm_head.weight")) {
     throw Error(
         ErrorKind::kInput,
         "the checkpoint has no tensor lm_head.weight although config.json says tie_word_embeddings: false; it is "
         "not a chat checkpoint (an embedding model?) or its download is incomplete");
   }
-  w.lm_head = load_head(load, config);
+  for (const Projection& p : projections(c)) {
+    if (p.layer == static_cast<int>(w.layers.size())) w.layers.push_back(load_layer(load, p.layer, c));
+    place_of(p, w, config.tied_head) = load.projection(p);
+  }
+  w.norm = load.norm(prefix + "norm", c.hidden_size, c.rms_norm_eps, false);
   return w;
 }
 
 }  // namespace
 
-std::vector<Projection> projections(const TextConfig& c) {
-  std::vector<Projection> all;
-  for (int layer = 0; layer < c.num_layers; ++layer) {
-    all.push_back({layer, "qkv_proj", c.q_size() + 2 * c.kv_size(), c.hidden_size});
-    all.push_back({layer, "o_proj", c.hidden_size, c.q_size()});
-    if (c.num_experts > 0) continue;
-    all.push_back({layer, "gate_up", 2 * c.intermediate_size, c.hidden_size});
-    all.push_back({layer, "mlp_down", c.hidden_size, c.intermediate_size});
+uint64_t bf16_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
+  uint64_t bytes = checkpoint.tensor_bytes();
+  for (const Projection& p : projections(config.text)) {
+    for (const ProjectionPart& part : parts_of(p, config)) {
+      if (part.tier == Tier::kBf16) continue;
+      for (const std::string& name : {part.codes, part.scales}) {
+        if (const HostTensor* t = checkpoint.find(name)) bytes -= t->bytes();
+      }
+      if (!part.has_rows) bytes += static_cast<uint64_t>(part.out * part.in) * sizeof(bf16);
+    }
   }
-  all.push_back({-1, "lm_head", c.vocab_size, c.hidden_size});
-  return all;
+  return bytes;
 }
 
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const LoadProgress& progress, const TierPlan& tiers) {
   ModelWeights weights;
-  Loader load(checkpoint, backend, progress, tiers, weights);
+  Loader load(checkpoint, config, backend, progress, tiers, weights);
   weights.vision = load_vision(load, config.vision);
   weights.decoder = load_decoder(load, config);
   return weights;
@@ -269,22 +268,10 @@ ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& confi
 void retier(ModelWeights& weights, const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
             const TierPlan& from, const TierPlan& to) {
   const LoadProgress silent;
-  Loader load(checkpoint, backend, silent, to, weights);
-  DecoderWeights& w = weights.decoder;
+  Loader load(checkpoint, config, backend, silent, to, weights);
   for (const Projection& p : projections(config.text)) {
     if (from.of(p.layer, p.name) == to.of(p.layer, p.name)) continue;
-    const std::string name = p.name;
-    if (name == "lm_head") {
-      (config.tied_head ? w.embed_tokens : w.lm_head) =
-          config.tied_head ? load_embeddings(load, config) : load_head(load, config);
-      continue;
-    }
-    DecoderLayer& layer = w.layers[static_cast<size_t>(p.layer)];
-    LinearPtr& linear = name == "qkv_proj"  ? layer.qkv
-                        : name == "o_proj"  ? layer.o_proj
-                        : name == "gate_up" ? layer.gate_up
-                                            : layer.down_proj;
-    linear = load_projection(load, name, p.layer, config.text);
+    place_of(p, weights.decoder, config.tied_head) = load.projection(p);
   }
 }
 

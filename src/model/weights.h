@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "files/checkpoint.h"
-#include "model/config.h"
+#include "model/projections.h"
 #include "ops/backend.h"
 
 namespace vireo {
@@ -54,20 +54,15 @@ struct ModelWeights {
   std::vector<std::unique_ptr<bf16[]>> converted;  // tensors whose layout had to change
 };
 
-// A matrix that may have a tier. Experts have none.
-struct Projection {
-  int layer;  // -1: lm_head
-  const char* name;
-  int64_t out, in;
-};
-std::vector<Projection> projections(const TextConfig& config);
-
 // Called with the bytes placed so far and in all.
 using LoadProgress = std::function<void(uint64_t done, uint64_t total)>;
 
 // The checkpoint must outlive the weights; the backend has the plan's tiers. Throws Error naming the tensor, the file and both values.
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const LoadProgress& progress = {}, const TierPlan& tiers = {});
+
+// Bytes of all the weights in BF16, whatever the checkpoint has in a tier.
+uint64_t bf16_bytes(const Checkpoint& checkpoint, const ModelConfig& config);
 
 // Places anew, one after the other, the projections whose tiers differ between two plans. When it throws, those before have the new tier.
 void retier(ModelWeights& weights, const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,

@@ -79,7 +79,8 @@ class Backend {
 
   // Whether place() takes this tier. Experts stay BF16.
   virtual bool has_tier(Tier tier) const { return tier == Tier::kBf16; }
-  // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty.
+  // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty. A part
+  // without data is what its codes in the role stand for, rounded to BF16; codes of the role's tier are used as they are.
   // The tensors must outlive the Linear: a backend may read them in place.
   virtual std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                         const Role& role) = 0;

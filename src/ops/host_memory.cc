@@ -84,19 +84,57 @@ WeightMatrix weight_matrix(const HostTensor& t, ExpertLayout layout) {
 
 WeightRow weight_row(const std::vector<WeightMatrix>& parts, int64_t out) {
   for (const WeightMatrix& m : parts) {
-    if (out < m.out) return {&m, m.data + out * m.out_stride};
+    if (out < m.out) return {&m, m.data ? m.data + out * m.out_stride : nullptr, out};
     out -= m.out;
   }
   CHECK(false);
   return {};
 }
 
+namespace {
+
+const uint8_t* codes_of(const WeightRow& row) {
+  const CodedMatrix& coded = row.matrix->coded;
+  return coded.codes + row.index * code_bytes(coded.tier, row.matrix->in);
+}
+
+const bf16* scales_of(const WeightRow& row) {
+  return row.matrix->coded.scales + row.index * tier_groups(row.matrix->in);
+}
+
+void decode(const WeightRow& row, bf16* to) {
+  CHECK(row.matrix->coded.codes);
+  std::vector<float> values(static_cast<size_t>(row.matrix->in));
+  dequantize_row(row.matrix->coded.tier, codes_of(row), scales_of(row), row.matrix->in, values.data());
+  std::transform(values.begin(), values.end(), to, to_bf16);
+}
+
+}  // namespace
+
 void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows) {
   for (int64_t o = 0; o < count; ++o) {
     const WeightRow row = weight_row(parts, first + o);
     const int64_t in = row.matrix->in;
+    if (!row.data) {
+      decode(row, rows + o * in);
+      continue;
+    }
     for (int64_t i = 0; i < in; ++i) rows[o * in + i] = row.data[i * row.matrix->in_stride];
   }
+}
+
+void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, uint8_t* codes, bf16* scales) {
+  const WeightRow row = weight_row(parts, out);
+  const int64_t in = row.matrix->in;
+  if (row.matrix->coded.tier == tier) {
+    std::copy_n(codes_of(row), code_bytes(tier, in), codes);
+    std::copy_n(scales_of(row), tier_groups(in), scales);
+    return;
+  }
+  if (row.data && row.matrix->in_stride == 1) return quantize_row(tier, row.data, in, codes, scales);
+  std::vector<bf16> values(static_cast<size_t>(in));
+  gather_rows(parts, out, 1, values.data());
+  quantize_row(tier, values.data(), in, codes, scales);
 }
 
 HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
@@ -116,11 +154,13 @@ HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<st
 }
 
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
-                                             const std::vector<HostTensor>& biases) {
+                                             const std::vector<HostTensor>& biases, const Role& role) {
+  CHECK(role.coded.empty() || role.coded.size() == parts.size());
   std::vector<WeightMatrix> matrices;
   int64_t out = 0;
-  for (const HostTensor& t : parts) {
-    matrices.push_back(weight_matrix(t, ExpertLayout::kOutIn));
+  for (size_t i = 0; i < parts.size(); ++i) {
+    matrices.push_back(weight_matrix(parts[i], ExpertLayout::kOutIn));
+    if (!role.coded.empty()) matrices.back().coded = role.coded[i];
     out += matrices.back().out;
   }
   std::vector<float> bias;

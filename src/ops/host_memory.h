@@ -22,13 +22,14 @@ class HostBackend : public Backend {
 // Ops::advance for a step in host memory.
 void advance_host_step(const Step& step);
 
-// A BF16 matrix read where it lies: element (o, i) at data[o * out_stride + i * in_stride].
+// A BF16 matrix read where it lies: element (o, i) at data[o * out_stride + i * in_stride]. Null data: there are codes alone.
 struct WeightMatrix {
   const bf16* data = nullptr;
   int64_t out = 0;
   int64_t in = 0;
   int64_t out_stride = 0;
   int64_t in_stride = 1;
+  CodedMatrix coded = {};  // or nothing
 };
 
 WeightMatrix weight_matrix(const HostTensor& tensor, ExpertLayout layout);
@@ -45,14 +46,17 @@ class HostLinear : public Linear {
 // Row `out` of a group, and the matrix that it is of.
 struct WeightRow {
   const WeightMatrix* matrix = nullptr;
-  const bf16* data = nullptr;  // element i at data[i * matrix->in_stride]
+  const bf16* data = nullptr;  // element i at data[i * matrix->in_stride]; null as in the matrix
+  int64_t index = 0;           // in the matrix
 };
 WeightRow weight_row(const std::vector<WeightMatrix>& parts, int64_t out);
-// Rows [first, first + count) of a group, one after the other, as they are in the checkpoint.
+// Rows [first, first + count) of a group, one after the other, as they are in the checkpoint or as its codes say.
 void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows);
+// Row `out` in a tier: codes and scales as they are in the checkpoint, else made now.
+void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, uint8_t* codes, bf16* scales);
 
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
-                                             const std::vector<HostTensor>& biases);
+                                             const std::vector<HostTensor>& biases, const Role& role = {});
 std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout);
 
 }  // namespace vireo

@@ -24,12 +24,19 @@ double dot(const WeightMatrix& m, int64_t o, const float* x) {
   return sum;
 }
 
-// With the values that its rows have in a tier, [out][in], for decode steps; empty: they are BF16.
+// Of a row that the checkpoint has in codes alone.
+double dot_decoded(const HostLinear& w, int64_t o, const float* x) {
+  std::vector<bf16> row(static_cast<size_t>(w.in));
+  gather_rows(w.parts[0], o, 1, row.data());
+  return dot({row.data(), 1, w.in, w.in}, 0, x);
+}
+
+// With a tier for decode steps; kBf16: none.
 class ReferenceLinear : public HostLinear {
  public:
-  using HostLinear::HostLinear;
-  explicit ReferenceLinear(const HostLinear& rows) : HostLinear(rows) {}
-  std::vector<float> tier_rows;
+  ReferenceLinear(const HostLinear& rows, Tier decode_tier) : HostLinear(rows), tier(decode_tier) {}
+  const Tier tier;
+  std::vector<float> tier_rows;  // their values, [out][in], where the checkpoint has no codes
 };
 
 // y[o] = W x + b of one group.
@@ -38,17 +45,28 @@ void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   for (const WeightMatrix& m : w.parts[static_cast<size_t>(group)]) {
     for (int64_t o = 0; o < m.out; ++o) {
       const double b = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(first + o)];
-      y[first + o] = static_cast<float>(dot(m, o, x) + b);
+      y[first + o] = static_cast<float>((m.data ? dot(m, o, x) : dot_decoded(w, first + o, x)) + b);
     }
     first += m.out;
   }
 }
 
+// The values of a row in a tier.
+void decode_tier_row(const HostLinear& w, Tier tier, int64_t o, float* values) {
+  std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, w.in)));
+  std::vector<bf16> scales(static_cast<size_t>(tier_groups(w.in)));
+  tier_row(w.parts[0], tier, o, codes.data(), scales.data());
+  dequantize_row(tier, codes.data(), scales.data(), w.in, values);
+}
+
 // The same with rows of a tier.
-void multiply_tier(const HostLinear& w, const std::vector<float>& rows, const float* x, float* y) {
+void multiply_tier(const ReferenceLinear& w, const float* x, float* y) {
+  std::vector<float> decoded(static_cast<size_t>(w.in));
   for (int64_t o = 0; o < w.out; ++o) {
+    if (w.tier_rows.empty()) decode_tier_row(w, w.tier, o, decoded.data());
+    const float* row = w.tier_rows.empty() ? decoded.data() : w.tier_rows.data() + o * w.in;
     double sum = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(o)];
-    for (int64_t i = 0; i < w.in; ++i) sum += double{rows[static_cast<size_t>(o * w.in + i)]} * x[i];
+    for (int64_t i = 0; i < w.in; ++i) sum += double{row[i]} * x[i];
     y[o] = static_cast<float>(sum);
   }
 }
@@ -114,12 +132,12 @@ class ReferenceOps : public Ops {
   void begin_step(bool decode) override { decodes_ = decode; }
 
   void linear(const Linear& w, Tensor x, Tensor out) override {
-    const std::vector<float>& rows = static_cast<const ReferenceLinear&>(w).tier_rows;
+    const auto& placed = static_cast<const ReferenceLinear&>(w);
     for (int64_t r = 0; r < x.rows; ++r) {
-      if (decodes_ && !rows.empty()) {
-        multiply_tier(host(w), rows, x.row<float>(r), out.row<float>(r));
+      if (decodes_ && placed.tier != Tier::kBf16) {
+        multiply_tier(placed, x.row<float>(r), out.row<float>(r));
       } else {
-        multiply(host(w), 0, x.row<float>(r), out.row<float>(r));
+        multiply(placed, 0, x.row<float>(r), out.row<float>(r));
       }
     }
   }
@@ -357,14 +375,11 @@ class ReferenceBackend : public HostBackend {
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
-    auto w = std::make_unique<ReferenceLinear>(*make_host_linear(parts, biases));
-    if (role.tier == Tier::kBf16) return w;
-    std::vector<bf16> row(static_cast<size_t>(w->in));
+    auto w = std::make_unique<ReferenceLinear>(*make_host_linear(parts, biases, role), role.tier);
+    if (role.tier == Tier::kBf16 || !role.coded.empty()) return w;
     w->tier_rows.resize(static_cast<size_t>(w->out * w->in));
-    for (int64_t o = 0; o < w->out; ++o) {
-      gather_rows(w->parts[0], o, 1, row.data());
-      round_to_tier(role.tier, row.data(), w->in, &w->tier_rows[static_cast<size_t>(o * w->in)]);
-    }
+    for (int64_t o = 0; o < w->out; ++o)
+      decode_tier_row(*w, role.tier, o, &w->tier_rows[static_cast<size_t>(o * w->in)]);
     return w;
   }
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,

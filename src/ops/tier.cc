@@ -67,6 +67,20 @@ float from_code(Tier tier, uint8_t code) {
   }
 }
 
+// What each code stands for.
+struct Values {
+  float of[256];
+
+  explicit Values(Tier tier) {
+    for (int code = 0; code < 256; ++code) of[code] = from_code(tier, static_cast<uint8_t>(code));
+  }
+};
+
+const float* values_of(Tier tier) {
+  static const Values w8(Tier::kW8), w4(Tier::kW4), int8(Tier::kInt8), int4(Tier::kInt4);
+  return (tier == Tier::kW8 ? w8 : tier == Tier::kW4 ? w4 : tier == Tier::kInt8 ? int8 : int4).of;
+}
+
 }  // namespace
 
 const std::vector<std::string>& tier_names() {
@@ -168,10 +182,15 @@ bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {
 }
 
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row) {
+  const float* values = values_of(tier);
   const bool nibbles = has_nibbles(tier);
-  for (int64_t k = 0; k < cols; ++k) {
-    const uint8_t code = nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
-    row[k] = from_code(tier, code) * to_float(scales[k / kTierGroup]);
+  for (int64_t first = 0; first < cols; first += kTierGroup) {
+    const int64_t end = std::min(cols, first + kTierGroup);
+    const float scale = to_float(scales[first / kTierGroup]);
+    for (int64_t k = first; k < end; ++k) {
+      const uint8_t code = nibbles ? codes[k / 2] >> (k % 2 * 4) & 15 : codes[k];
+      row[k] = values[code] * scale;
+    }
   }
 }
 

@@ -49,6 +49,13 @@ void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t
 // Both, one after the other.
 void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded);
 
+// A matrix as a file has it in a tier: the codes of row after row, code_bytes() each, and the scales, tier_groups() each.
+struct CodedMatrix {
+  Tier tier = Tier::kBf16;
+  const uint8_t* codes = nullptr;
+  const bf16* scales = nullptr;
+};
+
 // How keys and values are kept: kInt8 in codes with a bf16 scale for each token and head.
 enum class KvMode : uint8_t { kBf16, kInt8 };
 // A head's key or value as codes times the scale that it returns: its largest magnitude over 127, rounded to bf16. Codes are taken against the

@@ -1,5 +1,5 @@
 // The configuration files of a checkpoint, divided by NUL bytes, and the size rule with whatever limits they set.
-// Covers: src/model/config.cc src/image/preprocessor_config.cc src/image/smart_resize.cc
+// Covers: src/model/config.cc src/model/quantization.cc src/image/preprocessor_config.cc src/image/smart_resize.cc
 // SPDX-License-Identifier: Apache-2.0
 #include "model/config.h"
 

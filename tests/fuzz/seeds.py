@@ -156,11 +156,14 @@ def add_configs(corpus):
     old["text_config"]["rope_scaling"] = old["text_config"].pop("rope_parameters")
     old["text_config"]["rope_theta"] = 1e6
     quantized = dict(tiny[0], quantization_config={"quant_method": "awq"})
+    own = dict(tiny[0], quantization_config={
+        "quant_method": "vireo", "format_version": 1, "group_size": 16, "keep_bf16": True,
+        "tiers": {"qkv_proj": "w8", "L5.gate_up": "int4", "lm_head": "bf16"}})
 
     def join(parts):
         return b"\0".join(dump(part).encode() if part is not None else b"" for part in parts)
 
-    for config in [*variants(tiny[0]), *variants(moe), old, quantized]:
+    for config in [*variants(tiny[0]), *variants(moe), old, quantized, *variants(own)]:
         corpus.add("configs", join([config, tiny[1]]))
     for i in (1, 2, 3):
         for document in variants(tiny[i]):

@@ -165,6 +165,18 @@ class CpuTiers : public testing::TestWithParam<TierParam> {
     return {y.view.row<float>(0), y.view.row<float>(0) + y.view.size()};
   }
 
+  // Rows of numbers times a matrix.
+  static std::vector<float> product(Backend& backend, const Linear& w, int64_t rows, bool decodes) {
+    const OwnedTensor x = backend.allocate(rows, w.in, DType::kF32), y = backend.allocate(rows, w.out, DType::kF32);
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < x.view.size(); ++i) x.view.row<float>(0)[i] = normal(random);
+    backend.ops().begin_step(decodes);
+    backend.ops().linear(w, x.view, y.view);
+    backend.ops().begin_step(false);
+    return {y.view.row<float>(0), y.view.row<float>(0) + y.view.size()};
+  }
+
   const std::vector<Shape> shapes_ = {{1, 96, 128, "o_proj"},  {1, 33, 1, "o_proj"},      {3, 33, 15, "mlp_down"},
                                       {8, 1, 16, "o_proj"},    {5, 65, 17, "qkv_proj"},   {8, 257, 72, "lm_head"},
                                       {7, 31, 214, "o_proj"},  {1, 128, 2048, "gate_up"}, {4, 64, 6144, "mlp_down"},
@@ -221,6 +233,30 @@ TEST_P(CpuTiers, RowsOfAnySize) {
   }
   for (const float bad : {NAN, INFINITY, -INFINITY}) {
     for (const float y : run(*backend, bad, 1.0f)) EXPECT_FALSE(std::isfinite(y));
+  }
+}
+
+// Two parts as a checkpoint has them in a tier: decode steps read the bits that quantising now gives, and prefill what the codes stand for.
+TEST_P(CpuTiers, CodesAreUsedAsTheyAre) {
+  const Tier tier = GetParam().tier;
+  for (const Shape& s : shapes_) {
+    const int64_t first = s.out / 2;
+    const CodedPart a(tier, first, s.in, 7), b(tier, s.out - first, s.in, 8);
+    for (const bool is_reference : {true, false}) {
+      const auto backend = is_reference ? make_reference_backend() : cpu(2);
+      const auto coded =
+          backend->place({a.tensor(nullptr), b.tensor(nullptr)}, {}, {0, s.projection, tier, {a.coded(), b.coded()}});
+      const auto made = backend->place({a.tensor(a.rows.data()), b.tensor(b.rows.data())}, {}, {0, s.projection, tier});
+      const auto rounded =
+          backend->place({a.tensor(a.rounded.data()), b.tensor(b.rounded.data())}, {}, {0, s.projection});
+      EXPECT_EQ(product(*backend, *coded, s.rows, true), product(*backend, *made, s.rows, true)) << s.in;
+      EXPECT_EQ(product(*backend, *coded, s.rows, false), product(*backend, *rounded, s.rows, false)) << s.in;
+      // With rows beside the codes prefill reads the rows.
+      const auto both = backend->place({a.tensor(a.rows.data()), b.tensor(b.rows.data())}, {},
+                                       {0, s.projection, tier, {a.coded(), b.coded()}});
+      EXPECT_EQ(product(*backend, *both, s.rows, true), product(*backend, *made, s.rows, true)) << s.in;
+      EXPECT_EQ(product(*backend, *both, s.rows, false), product(*backend, *made, s.rows, false)) << s.in;
+    }
   }
 }
 

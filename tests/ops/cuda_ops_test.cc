@@ -216,6 +216,30 @@ TEST_P(CudaTierRows, WeightsAreThoseOfTheTier) {
   }
 }
 
+// As the CPU's test of the same name.
+TEST_P(CudaTierRows, CodesAreUsedAsTheyAre) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const auto backend = testing_cuda::make_backend();
+  const CodedPart a(tier, 40, 216, 7), b(tier, 40, 216, 8);
+  const auto product = [&](const Linear& w, bool decodes) {
+    Bench bench(*backend, 3);
+    const Tensor x = bench.activations(2, w.in), y = bench.poisoned_residuals(2, w.out);
+    backend->ops().begin_step(decodes);
+    backend->ops().linear(w, x, y);
+    backend->ops().begin_step(false);
+    return bench.read(y);
+  };
+  for (const std::string projection : {"qkv_proj", "gate_up"}) {
+    const auto coded =
+        backend->place({a.tensor(nullptr), b.tensor(nullptr)}, {}, {0, projection, tier, {a.coded(), b.coded()}});
+    const auto made = backend->place({a.tensor(a.rows.data()), b.tensor(b.rows.data())}, {}, {0, projection, tier});
+    const auto rounded = backend->place({a.tensor(a.rounded.data()), b.tensor(b.rounded.data())}, {}, {0, projection});
+    EXPECT_EQ(product(*coded, true), product(*made, true)) << projection;
+    EXPECT_EQ(product(*coded, false), product(*rounded, false)) << projection;
+  }
+}
+
 // A weight that is not a number shows in its output, and in no other.
 TEST_P(CudaTierRows, WhatIsNotFiniteShows) {
   const auto backend = testing_cuda::make_backend();

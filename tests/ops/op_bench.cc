@@ -23,6 +23,22 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
   return norm > 0 ? std::sqrt(difference / norm) : difference;
 }
 
+CodedPart::CodedPart(Tier t, int64_t out_features, int64_t in_features, uint32_t seed)
+    : tier(t), out(out_features), in(in_features), rows(static_cast<size_t>(out * in)), rounded(rows.size()) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (bf16& w : rows) w = to_bf16(normal(random));
+  codes.resize(static_cast<size_t>(out * code_bytes(tier, in)));
+  scales.resize(static_cast<size_t>(out * tier_groups(in)));
+  std::vector<float> values(static_cast<size_t>(in));
+  for (int64_t o = 0; o < out; ++o) {
+    const bf16* row = rows.data() + o * in;
+    quantize_row(tier, row, in, codes.data() + o * code_bytes(tier, in), scales.data() + o * tier_groups(in));
+    round_to_tier(tier, row, in, values.data());
+    std::transform(values.begin(), values.end(), rounded.data() + o * in, to_bf16);
+  }
+}
+
 std::vector<int32_t> Bench::distinct_below(int32_t n, int64_t count) {
   CHECK(count <= n);
   std::vector<int32_t> all(static_cast<size_t>(n));

@@ -16,6 +16,19 @@ namespace vireo::testing_ops {
 // |a - b| / |b|, infinite where the sizes differ.
 double relative_error(const std::vector<float>& a, const std::vector<float>& b);
 
+// Random rows, the same in a tier, and what that stands for.
+struct CodedPart {
+  CodedPart(Tier tier, int64_t out, int64_t in, uint32_t seed);
+
+  HostTensor tensor(const bf16* data) const { return {"w", DType::kBF16, {out, in}, data}; }
+  CodedMatrix coded() const { return {tier, codes.data(), scales.data()}; }
+
+  Tier tier;
+  int64_t out, in;
+  std::vector<bf16> rows, rounded, scales;
+  std::vector<uint8_t> codes;
+};
+
 // Inputs and outputs of one run on one backend. Host weights live as long as the run. Around every row tensor lies NaN: what an
 // op reads there shows in its result, and what it writes there shows in taken().
 class Bench {

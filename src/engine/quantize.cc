@@ -1,0 +1,310 @@
+// A quantised checkpoint is the source with some tensors replaced by two: it is written file by file, tensor by tensor, a piece of rows
+// at a time on every thread.
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/quantize.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <unordered_map>
+
+#include "base/thread_pool.h"
+#include "engine/model.h"
+#include "engine/options.h"
+#include "engine/output_folder.h"
+#include "files/json.h"
+#include "files/mapped_file.h"
+#include "files/output_file.h"
+#include "files/quote.h"
+#include "files/shard.h"
+#include "model/quantization.h"
+#include "ops/reference.h"
+
+namespace vireo {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCommand[] = "quantize";
+constexpr char kMark[] = ".vireo-quantize";  // in a folder that is not whole yet: the next run may remove it
+constexpr int64_t kPiece = 1 << 20;          // weights made and written at once by a thread
+constexpr int64_t kPiecesPerRun = 32;        // between two reports of progress
+constexpr uint64_t kHeaders = 8 << 20;       // room for the headers of the files and the index
+
+// What else a checkpoint is made of. Other files stay where they are.
+constexpr const char* kSmallFiles[] = {"generation_config.json",
+                                       "preprocessor_config.json",
+                                       "video_preprocessor_config.json",
+                                       "processor_config.json",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "special_tokens_map.json",
+                                       "added_tokens.json",
+                                       "vocab.json",
+                                       "merges.txt",
+                                       "chat_template.json",
+                                       "chat_template.jinja",
+                                       "LICENSE"};
+
+Quantization quantization_of(const TierPlan& plan, const Quantize& o, const TextConfig& c) {
+  Quantization q;
+  q.keeps_bf16 = o.keep_bf16;
+  for (const std::string& name : tier_projections()) {
+    const bool is_expert = c.num_experts > 0 && (name == "gate_up" || name == "mlp_down");
+    q.tiers[name] = is_expert ? Tier::kBf16 : plan.of(-1, name);
+  }
+  for (const Projection& p : projections(c)) {
+    const Tier tier = plan.of(p.layer, p.name);
+    if (tier != q.tiers.at(p.name)) q.tiers[fmt::format("L{}.{}", p.layer, p.name)] = tier;
+  }
+  return q;
+}
+
+void check_not_quantised(const ModelFiles& files) {
+  if (!files.config.quantization) return;
+  throw Error(ErrorKind::kUsage, fmt::format("{} is quantised already: name the BF16 checkpoint that it was made of",
+                                             path_text(files.folder)));
+}
+
+void check_has_tier(const ModelConfig& config) {
+  for (const Projection& p : projections(config.text)) {
+    if (config.quantization->plan().of(p.layer, p.name) != Tier::kBf16) return;
+  }
+  throw Error(ErrorKind::kUsage,
+              fmt::format("nothing would be quantised{}: give --weight-mode w8, w4, int8 or int4, or --wq a projection "
+                          "and a tier, such as lm_head=w8",
+                          config.text.num_experts > 0 ? ", as experts stay bf16" : ""));
+}
+
+// The source, and the config of what is made of it.
+struct Job {
+  ModelFiles files;
+  ModelConfig config;
+};
+
+Job open_job(const Quantize& o) {
+  Options options;
+  options.checkpoint = o.checkpoint;
+  options.hub_cache = o.hub_cache;
+  options.weight_mode = o.weight_mode;
+  options.wq_overrides = o.wq_overrides;
+  options.threads = o.threads;
+  validate(options);
+  Job job{open_model(o.checkpoint, o.hub_cache), {}};
+  check_not_quantised(job.files);
+  validate_layers(options, job.files.config.text.num_layers);
+  job.config = job.files.config;
+  job.config.quantization = quantization_of(tier_plan(options, job.files.config), o, job.config.text);
+  check_has_tier(job.config);
+  const auto backend = make_reference_backend();
+  load_weights(job.files.checkpoint, job.files.config,
+               *backend);  // checks every name and shape; copies next to nothing
+  return job;
+}
+
+// The parts in a tier by the name of their rows.
+using Parts = std::unordered_map<std::string, ProjectionPart>;
+
+Parts coded_parts(const ModelConfig& config) {
+  Parts parts;
+  for (const Projection& p : projections(config.text)) {
+    for (const ProjectionPart& part : parts_of(p, config)) {
+      if (part.tier != Tier::kBf16) parts.emplace(part.rows, part);
+    }
+  }
+  return parts;
+}
+
+// One file: the source's tensors, and what becomes of them in the order of their data.
+struct Output {
+  Shard shard;
+  std::vector<const HostTensor*> sources;
+};
+
+// A tied head that lies in the source too, where the embedding is what counts: its name goes to the codes.
+bool is_superseded(const HostTensor& source, const Parts& parts) {
+  return std::ranges::any_of(
+      parts, [&](const auto& p) { return p.second.codes == source.name && p.second.rows != source.name; });
+}
+
+void add_tensor(const HostTensor& source, const Parts& parts, Output& output) {
+  if (is_superseded(source, parts)) return;
+  output.sources.push_back(&source);
+  const auto found = parts.find(source.name);
+  if (found == parts.end() || found->second.has_rows) {
+    output.shard.tensors.push_back({source.name, source.dtype, source.shape});
+  }
+  if (found == parts.end()) return;
+  const ProjectionPart& p = found->second;
+  output.shard.tensors.push_back({p.codes, codes_type(p.tier), {p.out, code_bytes(p.tier, p.in)}});
+  output.shard.tensors.push_back({p.scales, DType::kBF16, {p.out, tier_groups(p.in)}});
+}
+
+// The files of the source under their names. Wide elements come first, so that all are aligned.
+std::vector<Output> plan_files(const Checkpoint& checkpoint, const Parts& parts) {
+  std::vector<Output> outputs;
+  for (const HostTensor& t : checkpoint.tensors()) {
+    const std::string file = checkpoint.file_of(t).filename().string();
+    if (outputs.empty() || outputs.back().shard.file != file) outputs.push_back({{file, {}}, {}});
+    add_tensor(t, parts, outputs.back());
+  }
+  for (Output& output : outputs) {
+    std::ranges::stable_sort(output.shard.tensors, std::greater(),
+                             [](const HostTensor& t) { return size_of(t.dtype); });
+  }
+  return outputs;
+}
+
+class Writer {
+ public:
+  Writer(const Quantize& o, const Parts& parts, uint64_t total, const Progress& progress)
+      : parts_(parts), pool_(o.threads), total_(total), progress_(progress) {}
+
+  void write(const fs::path& folder, const Output& output) {
+    OutputFile file(folder / output.shard.file);
+    const std::string header = shard_header(output.shard);
+    file.write(0, header);
+    std::map<std::string, uint64_t> offsets;
+    uint64_t offset = header.size();
+    for (const HostTensor& t : output.shard.tensors) {
+      offsets[t.name] = offset;
+      offset += t.bytes();
+    }
+    for (const HostTensor* t : output.sources) {
+      const auto part = parts_.find(t->name);
+      const bool is_coded = part != parts_.end();
+      if (!is_coded || part->second.has_rows) copy(file, *t, offsets.at(t->name));
+      if (is_coded) quantize(file, part->second, *t, offsets);
+      release_pages(t->data, t->bytes());
+    }
+    file.close();
+  }
+
+ private:
+  // Calls make(first, count), which returns 0 or errno, for `all` items in pieces, on all threads.
+  template <typename Make>
+  void in_pieces(const OutputFile& file, int64_t all, int64_t piece, uint64_t bytes_of_one, Make make) {
+    for (int64_t run = 0; run < all; run += piece * kPiecesPerRun) {
+      const int64_t end = std::min(all, run + piece * kPiecesPerRun);
+      std::atomic<int> error{0};
+      pool_.run((end - run + piece - 1) / piece, [&](int64_t item, int) {
+        const int64_t first = run + item * piece;
+        const int result = make(first, std::min(piece, end - first));
+        if (result != 0) error = result;
+      });
+      file.check(error);
+      done_ += static_cast<uint64_t>(end - run) * bytes_of_one;
+      if (progress_) progress_(done_, total_);
+    }
+  }
+
+  void copy(const OutputFile& file, const HostTensor& t, uint64_t offset) {
+    const char* data = static_cast<const char*>(t.data);
+    in_pieces(file, static_cast<int64_t>(t.bytes()), kPiece * 2, 1, [&](int64_t first, int64_t count) {
+      return file.try_write(offset + static_cast<uint64_t>(first), data + first, static_cast<size_t>(count));
+    });
+  }
+
+  void quantize(const OutputFile& file, const ProjectionPart& p, const HostTensor& t,
+                const std::map<std::string, uint64_t>& offsets) {
+    const int64_t row_codes = code_bytes(p.tier, p.in), row_scales = tier_groups(p.in);
+    const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
+    const int64_t rows_at_once = std::max<int64_t>(1, kPiece / p.in);
+    const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
+    in_pieces(file, p.out, rows_at_once, row_bytes, [&](int64_t first, int64_t count) {
+      std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
+      std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
+      for (int64_t r = 0; r < count; ++r) {
+        quantize_row(p.tier, static_cast<const bf16*>(t.data) + (first + r) * p.in, p.in, codes.data() + r * row_codes,
+                     scales.data() + r * row_scales);
+      }
+      const int error = file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
+      if (error != 0) return error;
+      return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales) * sizeof(bf16), scales.data(),
+                            scales.size() * sizeof(bf16));
+    });
+  }
+
+  const Parts& parts_;
+  ThreadPool pool_;
+  uint64_t done_ = 0, total_;
+  const Progress& progress_;
+};
+
+uint64_t small_bytes(const fs::path& source) {
+  uint64_t bytes = kHeaders + fs::file_size(source / "config.json");
+  for (const char* name : kSmallFiles) {
+    if (fs::is_regular_file(source / name)) bytes += fs::file_size(source / name);
+  }
+  return bytes;
+}
+
+void write_small_files(const fs::path& source, const Quantization& quantization, const fs::path& folder) {
+  Json config = read_json(source / "config.json");
+  config["quantization_config"] = quantization_json(quantization);
+  write_text_file(folder / "config.json", config.dump(2) + "\n");
+  for (const char* name : kSmallFiles) {
+    if (fs::is_regular_file(source / name)) fs::copy_file(source / name, folder / name);
+  }
+}
+
+void write_weights(const Quantize& o, const std::vector<Output>& outputs, const Parts& parts, const fs::path& folder,
+                   const Progress& progress) {
+  std::vector<Shard> shards;
+  for (const Output& output : outputs) shards.push_back(output.shard);
+  Writer writer(o, parts, shard_bytes(shards), progress);
+  for (const Output& output : outputs) writer.write(folder, output);
+  if (shards.size() > 1 || shards[0].file != "model.safetensors")
+    write_text_file(folder / "model.safetensors.index.json", shard_index(shards));
+}
+
+QuantizeReport write_folder(const Quantize& o, const Progress& progress) {
+  const fs::path folder = output_path(o.folder);
+  const auto never = [](const fs::path&) { return false; };
+  check_replaceable(folder, kCommand, never);
+  const Job job = open_job(o);
+  const Parts parts = coded_parts(job.config);
+  const std::vector<Output> outputs = plan_files(job.files.checkpoint, parts);
+  QuantizeReport report{folder, job.files.checkpoint.tensor_bytes(), 0, stored_tiers(job.config)};
+  for (const Output& output : outputs) report.bytes += shard_bytes({output.shard});
+  check_space(folder, report.bytes + small_bytes(job.files.folder));
+  PartialFolder partial(folder, kCommand, [](const fs::path& path) { return fs::exists(path / kMark); });
+  write_text_file(partial.path() / kMark, "");
+  write_small_files(job.files.folder, *job.config.quantization, partial.path());
+  write_weights(o, outputs, parts, partial.path(), progress);
+  fs::remove(partial.path() / kMark);
+  partial.keep();
+  return report;
+}
+
+}  // namespace
+
+std::vector<StoredTier> stored_tiers(const ModelConfig& config) {
+  std::map<std::pair<size_t, Tier>, StoredTier> tiers;
+  if (!config.quantization) return {};
+  const auto& names = tier_projections();
+  for (const Projection& p : projections(config.text)) {
+    const size_t index = static_cast<size_t>(std::find(names.begin(), names.end(), p.name) - names.begin());
+    for (const ProjectionPart& part : parts_of(p, config)) {
+      StoredTier& t = tiers[{index, part.tier}];
+      t.projection = p.name;
+      t.tier = tier_name(part.tier);
+      ++t.matrices;
+      t.bytes +=
+          part.tier == Tier::kBf16 ? static_cast<uint64_t>(part.out * part.in) * sizeof(bf16) : part.coded_bytes();
+    }
+  }
+  std::vector<StoredTier> list;
+  for (const auto& [key, tier] : tiers) list.push_back(tier);
+  return list;
+}
+
+QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress) {
+  QuantizeReport report;
+  write_output([&] { report = write_folder(options, progress); });
+  return report;
+}
+
+}  // namespace vireo

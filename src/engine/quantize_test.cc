@@ -1,0 +1,348 @@
+// Quantised folders: their bytes are those that quantising at load makes, what is loaded from them computes the same, and what was changed
+// in them is refused.
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/quantize.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <set>
+
+#include "engine/model.h"
+#include "engine/output_folder.h"
+#include "files/checkpoint.h"
+#include "files/json.h"
+#include "files/test_files.h"
+
+namespace vireo {
+namespace {
+
+namespace fs = std::filesystem;
+using std::string;
+
+const string kTiny = VIREO_SOURCE_DIR "/models/tiny";
+const string kLayer0 = "model.language_model.layers.0.";
+
+Quantize options_for(const fs::path& folder, const string& tier) {
+  return {.checkpoint = kTiny, .weight_mode = tier, .folder = folder, .threads = 2};
+}
+
+std::set<string> names_in(const fs::path& folder) {
+  std::set<string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  return names;
+}
+
+// A part's rows of the source, quantised one by one, against what the folder has.
+void expect_coded(const Checkpoint& source, const Checkpoint& made, const ProjectionPart& part) {
+  const auto& rows = source.get(part.rows, {part.out, part.in});
+  const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
+  const auto* codes =
+      static_cast<const uint8_t*>(made.get_coded(part.codes, {part.out, code_cols}, codes_type(part.tier)).data);
+  const auto* scales = static_cast<const bf16*>(made.get_coded(part.scales, {part.out, scale_cols}, DType::kBF16).data);
+  std::vector<uint8_t> want(static_cast<size_t>(code_cols));
+  std::vector<bf16> want_scales(static_cast<size_t>(scale_cols));
+  for (int64_t o = 0; o < part.out; ++o) {
+    quantize_row(part.tier, static_cast<const bf16*>(rows.data) + o * part.in, part.in, want.data(),
+                 want_scales.data());
+    ASSERT_EQ(std::memcmp(codes + o * code_cols, want.data(), want.size()), 0) << part.codes << " row " << o;
+    ASSERT_EQ(std::memcmp(scales + o * scale_cols, want_scales.data(), want_scales.size() * sizeof(bf16)), 0)
+        << part.scales << " row " << o;
+  }
+}
+
+// Everything that a checkpoint has in the folder and in the source is the same.
+void expect_same_others(const Checkpoint& source, const Checkpoint& made, const std::set<string>& coded) {
+  for (const HostTensor& t : made.tensors()) {
+    if (coded.count(t.name) != 0) continue;
+    const HostTensor& same = source.get(t.name, t.shape);
+    EXPECT_EQ(std::memcmp(same.data, t.data, t.bytes()), 0) << t.name;
+  }
+}
+
+void expect_quantised(const string& source_folder, const fs::path& folder) {
+  const Checkpoint source = Checkpoint::open(source_folder), made = Checkpoint::open(folder);
+  const ModelConfig config = load_model_config(folder);
+  std::set<string> coded;
+  size_t left_out = 0;
+  for (const Projection& p : projections(config.text)) {
+    for (const ProjectionPart& part : parts_of(p, config)) {
+      if (part.tier == Tier::kBf16) continue;
+      expect_coded(source, made, part);
+      coded.insert({part.codes, part.scales});
+      left_out += part.has_rows ? 0 : 1;
+    }
+  }
+  EXPECT_GT(coded.size(), 0u);
+  EXPECT_EQ(made.tensors().size(), source.tensors().size() + coded.size() - left_out);
+  expect_same_others(source, made, coded);
+}
+
+TEST(Quantize, CodesAreThoseOfTheRows) {
+  const TempFolder folder;
+  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+    for (const bool keep : {false, true}) {
+      Quantize o = options_for(folder.path() / (tier + (keep ? "-kept" : "")), tier);
+      o.keep_bf16 = keep;
+      o.threads = keep ? 1 : 3;
+      const QuantizeReport report = quantize_checkpoint(o);
+      expect_quantised(kTiny, o.folder);
+      EXPECT_EQ(report.bytes, Checkpoint::open(o.folder).tensor_bytes());
+      EXPECT_EQ(report.source_bytes, 17704704u);
+      EXPECT_EQ(report.bytes < report.source_bytes, !keep);
+    }
+  }
+}
+
+TEST(Quantize, AwkwardShapesAndExperts) {
+  const TempFolder folder;
+  for (const string set : {"random_dense", "random_moe"}) {
+    const string source = string(VIREO_TEST_DATA "/goldens/") + set + "/checkpoint";
+    Quantize o = options_for(folder.path() / set, "int4");
+    o.checkpoint = source;
+    o.wq_overrides = {{"L0.o_proj", "w8"}};
+    quantize_checkpoint(o);
+    expect_quantised(source, o.folder);
+    const bool has_experts = set == "random_moe";
+    EXPECT_EQ(load_model_config(o.folder).quantization->tiers.at("gate_up"), has_experts ? Tier::kBf16 : Tier::kInt4);
+  }
+}
+
+TEST(Quantize, WritesTheFilesOfTheSourceAndSaysWhatIsInThem) {
+  const TempFolder folder;
+  Quantize o = options_for(folder.path() / "model", "w8");
+  o.wq_overrides = {{"lm_head", "bf16"}, {"L2.gate_up", "int4"}};
+  uint64_t last = 0;
+  const QuantizeReport report = quantize_checkpoint(o, [&](uint64_t done, uint64_t total) {
+    EXPECT_GE(done, last);
+    EXPECT_LE(done, total);
+    last = done;
+  });
+  EXPECT_EQ(last, report.bytes);
+  std::set<string> names = names_in(kTiny);
+  names.erase("README.md");
+  names.erase("scores.json");
+  EXPECT_EQ(names_in(o.folder), names);
+  EXPECT_EQ(names_in(folder.path()), std::set<string>({"model"}));
+  const Json config = read_json(o.folder / "config.json");
+  EXPECT_EQ(
+      config["quantization_config"].dump(),
+      R"({"quant_method":"vireo","format_version":1,"group_size":16,"keep_bf16":false,"tiers":{"L2.gate_up":"int4",)"
+      R"("gate_up":"w8","lm_head":"bf16","mlp_down":"w8","o_proj":"w8","qkv_proj":"w8"}})");
+  Json without = config;
+  without.erase("quantization_config");
+  EXPECT_EQ(without, read_json(kTiny + "/config.json"));
+
+  const CheckpointInfo info = inspect_checkpoint(o.folder.string(), {}), source = inspect_checkpoint(kTiny, {});
+  EXPECT_EQ(info.text_parameters, source.text_parameters);
+  EXPECT_EQ(info.weight_bytes, source.weight_bytes);
+  EXPECT_FALSE(info.keeps_bf16);
+  EXPECT_TRUE(source.tiers.empty());
+  std::vector<string> tiers;
+  for (const StoredTier& t : info.tiers) {
+    tiers.push_back(t.projection + " " + t.tier + " " + std::to_string(t.matrices) + " " + std::to_string(t.bytes));
+  }
+  EXPECT_EQ(tiers, (std::vector<string>{"qkv_proj w8 18 1769472", "o_proj w8 6 884736", "gate_up w8 10 1843200",
+                                        "gate_up int4 2 204800", "mlp_down w8 6 1105920", "lm_head bf16 1 557056"}));
+}
+
+// The logits of a prompt and of three steps after it.
+std::vector<std::vector<float>> logits(Options options) {
+  if (options.device == "auto") options.device = "cpu";
+  const auto engine = Engine::load(options);
+  engine->set_prompt_text("What is 15 + 36?");
+  std::vector<std::vector<float>> all = {engine->prefill()};
+  for (const int32_t token : {17, 5, 230}) all.push_back(engine->decode_step(token));
+  return all;
+}
+
+Request scene() {
+  Request request{.max_new_tokens = 32};
+  request.messages.push_back(
+      {.role = "user",
+       .content = {{.kind = Part::Kind::kImage, .image = {.path = VIREO_SOURCE_DIR "/tests/data/scenes/s000.png"}},
+                   {.text = "Describe this image."}}});
+  return request;
+}
+
+TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
+  const TempFolder folder;
+  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+    Quantize o = options_for(folder.path() / tier, tier);
+    o.keep_bf16 = true;
+    o.wq_overrides = {{"L1.mlp_down", "bf16"}};
+    quantize_checkpoint(o);
+    for (const string device : {"cpu", "reference"}) {
+      if (device == "reference" && tier != "w4") continue;  // it is slow
+      const auto want = logits(
+          {.checkpoint = kTiny, .device = device, .weight_mode = tier, .wq_overrides = {{"L1.mlp_down", "bf16"}}});
+      EXPECT_EQ(logits({.checkpoint = o.folder.string(), .device = device}), want) << tier << device;
+    }
+    // And any other tier, as the source does.
+    const string other = tier == "int8" ? "w4" : "int8";
+    EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = other}),
+              logits({.checkpoint = kTiny, .weight_mode = other}));
+    EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = "bf16"}), logits({.checkpoint = kTiny}));
+  }
+}
+
+TEST(Quantize, WithoutBf16PrefillIsThatOfTheTier) {
+  const TempFolder folder;
+  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+    const Quantize o = options_for(folder.path() / tier, tier);
+    quantize_checkpoint(o);
+    const Options options{.checkpoint = o.folder.string(), .device = "cpu"};
+    EXPECT_NE(logits(options)[0], logits({.checkpoint = kTiny})[0]) << tier;
+    const auto engine = Engine::load(options);
+    EXPECT_EQ(engine->generate(scene()).text, "A black cross on a green background.") << tier;
+    const ModelInfo& plan = engine->info();
+    EXPECT_EQ(plan.weight_bytes,
+              Engine::load({.checkpoint = kTiny, .device = "cpu", .weight_mode = tier})->info().weight_bytes);
+  }
+}
+
+TEST(Quantize, OnlyTheStoredTierCanBeAskedFor) {
+  const TempFolder folder;
+  Quantize o = options_for(folder.path() / "model", "w8");
+  o.wq_overrides = {{"o_proj", "bf16"}};
+  quantize_checkpoint(o);
+  const Options stored{.checkpoint = o.folder.string(), .device = "cpu"};
+  const auto load = [&](const string& mode, const std::map<string, string>& overrides) {
+    Options options = stored;
+    options.weight_mode = mode;
+    options.wq_overrides = overrides;
+    return Engine::load(options);
+  };
+  EXPECT_ERROR(load("w4", {}), "kUsage", "L0.qkv_proj is asked for as w4", "has it as w8 alone", "--keep-bf16");
+  EXPECT_ERROR(load("bf16", {}), "kUsage", "as bf16", "as w8 alone");
+  EXPECT_ERROR(load("auto", {{"L3.gate_up", "int8"}}), "kUsage", "L3.gate_up is asked for as int8", "as w8 alone");
+  EXPECT_ERROR(load("auto", {{"L9.gate_up", "w8"}}), "kUsage", "this model has 6 layers");
+  // What it has in BF16 can have any: o_proj, and the head that is the embedding.
+  const auto engine = load("w8", {{"o_proj", "int4"}, {"lm_head", "w4"}});
+  EXPECT_EQ(engine->generate(scene()).text, "A black cross on a green background.");
+  EXPECT_ERROR(engine->set_wq_overrides({{"mlp_down", "w4"}}), "kUsage", "L0.mlp_down is asked for as w4");
+  engine->set_wq_overrides({{"o_proj", "w8"}});
+  EXPECT_EQ(engine->generate(scene()).text, "A black cross on a green background.");
+}
+
+TEST(Quantize, RefusesOptionsAndSources) {
+  const TempFolder folder;
+  const auto with = [&](const auto& change) {
+    Quantize o = options_for(folder.path() / "model", "w8");
+    change(o);
+    return error_of([&] { quantize_checkpoint(o); });
+  };
+  const auto expect = [](const string& error, std::initializer_list<string> parts) {
+    for (const string& part : parts) EXPECT_PRED2(contains, error, part);
+  };
+  expect(with([](Quantize& o) { o.weight_mode = "bf16"; }), {"kUsage", "nothing would be quantised", "lm_head=w8"});
+  expect(with([](Quantize& o) { o.weight_mode = "auto"; }), {"kUsage", "nothing would be quantised"});
+  expect(with([](Quantize& o) { o.weight_mode = "nvfp4"; }), {"kUsage", "nvfp4 is not built yet"});
+  expect(with([](Quantize& o) { o.wq_overrides = {{"nose", "w8"}}; }), {"kUsage", "'nose' is not a projection"});
+  expect(with([](Quantize& o) { o.wq_overrides = {{"L6.o_proj", "w8"}}; }), {"kUsage", "this model has 6 layers"});
+  expect(with([](Quantize& o) { o.folder = ""; }), {"kUsage", "--out is empty"});
+  expect(with([](Quantize& o) { o.threads = -1; }), {"kUsage", "--threads -1"});
+  expect(with([](Quantize& o) { o.checkpoint = "/no/such/folder"; }), {"kNotFound", "/no/such/folder"});
+  expect(with([](Quantize& o) { o.folder = "/proc/vireo/model"; }), {"/proc"});
+  folder.write("used/notes.txt", "mine");
+  expect(with([&](Quantize& o) { o.folder = folder.path() / "used"; }), {"kUsage", "used holds files", "--out"});
+  folder.write("a.partial/notes.txt", "mine");
+  expect(with([&](Quantize& o) { o.folder = folder.path() / "a"; }), {"kUsage", "a.partial holds files"});
+  EXPECT_EQ(names_in(folder.path()), (std::set<string>{"used", "a.partial"}));
+  quantize_checkpoint(options_for(folder.path() / "model", "w8"));
+  expect(with([&](Quantize& o) { o.checkpoint = (folder.path() / "model").string(), o.folder = folder.path() / "b"; }),
+         {"kUsage", "model is quantised already", "BF16 checkpoint"});
+  EXPECT_ERROR(check_space(folder.path(), uint64_t{1} << 60), "kCapacity", "needs 1152921504.61 GB", "GB free");
+}
+
+TEST(Quantize, APartIsNotACheckpoint) {
+  const TempFolder folder;
+  const Quantize o = options_for(folder.path() / "model", "w8");
+  const auto stop = [&](uint64_t, uint64_t) {
+    EXPECT_FALSE(fs::exists(o.folder));
+    throw Error(ErrorKind::kCancelled, "stopped");
+  };
+  EXPECT_ERROR(quantize_checkpoint(o, stop), "kCancelled: stopped");
+  EXPECT_EQ(names_in(folder.path()), std::set<string>());
+  folder.write("model.partial/.vireo-quantize", "");  // of a run that was killed
+  folder.write("model.partial/model.safetensors", "xx");
+  quantize_checkpoint(o);
+  EXPECT_EQ(names_in(folder.path()), std::set<string>({"model"}));
+  expect_quantised(kTiny, o.folder);
+}
+
+// A quantised models/tiny, one of whose files is changed.
+class QuantizedFolder : public testing::Test {
+ protected:
+  QuantizedFolder() {
+    quantize_checkpoint(options_for(path(), "w8"));
+    Checkpoint::open(path());
+  }
+
+  fs::path path() const { return folder_.path() / "model"; }
+
+  // In every file; what replaces a text is as long.
+  void replace(const string& from, const string& to) const {
+    ASSERT_EQ(from.size(), to.size());
+    int places = 0;
+    for (const string& name : names_in(path())) {
+      string bytes = read_file(path() / name, 64 << 20);
+      for (size_t at = bytes.find(from); at != string::npos; at = bytes.find(from, at + 1), ++places)
+        bytes.replace(at, from.size(), to);
+      folder_.write("model/" + name, bytes);
+    }
+    EXPECT_GT(places, 0) << from;
+  }
+
+  void set_tier(const string& tier) const {
+    Json config = read_json(path() / "config.json");
+    config["quantization_config"]["tiers"]["mlp_down"] = tier;
+    folder_.write("model/config.json", config.dump());
+  }
+
+  string refusal() const {
+    const string error = error_of([&] { Engine::load({.checkpoint = path().string(), .device = "cpu"}); });
+    EXPECT_EQ(error_of([&] { inspect_checkpoint(path().string(), {}); }), error);
+    return error;
+  }
+
+  void expect_refused(std::initializer_list<string> parts) const {
+    for (const string& part : parts) EXPECT_PRED2(contains, refusal(), part);
+  }
+
+  const TempFolder folder_;
+  const string down_ = kLayer0 + "mlp.down_proj.weight";
+};
+
+TEST_F(QuantizedFolder, NoScales) {
+  replace(down_ + "_scale", down_ + "_scule");
+  expect_refused({"kNotFound", "has no tensor '" + down_ + "_scale'", "BF16 [256, 40]", "vireo quantize"});
+}
+
+TEST_F(QuantizedFolder, NoCodes) {
+  replace(down_ + "\"", kLayer0 + "mlp.down_proj.weighs\"");
+  expect_refused({"kNotFound", "has no tensor '" + down_ + "'", "F8_E4M3 [256, 640]"});
+}
+
+TEST_F(QuantizedFolder, WrongTypeOfScales) {
+  replace(down_ + "_scale\":{\"dtype\":\"BF16\"", down_ + "_scale\":{\"dtype\":\"F16\" ");
+  expect_refused({"kInput", down_ + "_scale' is F16 [256, 40]", "asks for BF16 [256, 40]", ".safetensors"});
+}
+
+TEST_F(QuantizedFolder, WrongShape) {
+  replace(down_ + "\":{\"dtype\":\"F8_E4M3\",\"shape\":[256,640]",
+          down_ + "\":{\"dtype\":\"F8_E4M3\",\"shape\":[640,256]");
+  expect_refused({"kInput", down_ + "' is F8_E4M3 [640, 256]", "asks for F8_E4M3 [256, 640]"});
+}
+
+TEST_F(QuantizedFolder, AnotherTierInTheConfig) {
+  set_tier("int8");
+  expect_refused({"kInput", down_ + "' is F8_E4M3 [256, 640]", "asks for I8 [256, 640]"});
+  set_tier("w4");
+  expect_refused({"kInput", down_ + "' is F8_E4M3 [256, 640]", "asks for U8 [256, 320]"});
+  set_tier("bf16");
+  expect_refused({"kInput", down_, "F8_E4M3", "only BF16 is accepted"});
+}
+
+}  // namespace
+}  // namespace vireo

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/projections.h"
+
+#include <fmt/format.h>
+
+#include "base/check.h"
+
+namespace vireo {
+namespace {
+
+constexpr char kEmbedding[] = "model.language_model.embed_tokens.weight";
+constexpr char kHead[] = "lm_head.weight";
+
+// The checkpoint's names below the layer's, and their outputs.
+std::vector<std::pair<std::string, int64_t>> tensors_of(const std::string& projection, const TextConfig& c) {
+  if (projection == "qkv_proj") {
+    return {{"self_attn.q_proj", c.q_size()}, {"self_attn.k_proj", c.kv_size()}, {"self_attn.v_proj", c.kv_size()}};
+  }
+  if (projection == "o_proj") return {{"self_attn.o_proj", c.hidden_size}};
+  if (projection == "gate_up") return {{"mlp.gate_proj", c.intermediate_size}, {"mlp.up_proj", c.intermediate_size}};
+  CHECK(projection == "mlp_down");
+  return {{"mlp.down_proj", c.hidden_size}};
+}
+
+ProjectionPart part(const std::string& name, int64_t out, const Projection& p, const ModelConfig& config) {
+  ProjectionPart part{.rows = name, .codes = name, .scales = name + "_scale", .out = out, .in = p.in};
+  if (!config.quantization) return part;
+  part.tier = config.quantization->plan().of(p.layer, p.name);
+  part.has_rows = part.tier == Tier::kBf16 || config.quantization->keeps_bf16;
+  if (config.quantization->keeps_bf16) part.codes += "_codes";
+  return part;
+}
+
+}  // namespace
+
+std::vector<Projection> projections(const TextConfig& c) {
+  std::vector<Projection> all;
+  for (int layer = 0; layer < c.num_layers; ++layer) {
+    all.push_back({layer, "qkv_proj", c.q_size() + 2 * c.kv_size(), c.hidden_size});
+    all.push_back({layer, "o_proj", c.hidden_size, c.q_size()});
+    if (c.num_experts > 0) continue;
+    all.push_back({layer, "gate_up", 2 * c.intermediate_size, c.hidden_size});
+    all.push_back({layer, "mlp_down", c.hidden_size, c.intermediate_size});
+  }
+  all.push_back({-1, "lm_head", c.vocab_size, c.hidden_size});
+  return all;
+}
+
+std::vector<ProjectionPart> parts_of(const Projection& p, const ModelConfig& config) {
+  if (p.layer < 0) {
+    ProjectionPart head = part(kHead, p.out, p, config);
+    if (config.tied_head) {
+      head.rows = kEmbedding;
+      head.has_rows = true;
+    }
+    return {head};
+  }
+  std::vector<ProjectionPart> parts;
+  for (const auto& [name, out] : tensors_of(p.name, config.text)) {
+    parts.push_back(part(fmt::format("model.language_model.layers.{}.{}.weight", p.layer, name), out, p, config));
+  }
+  return parts;
+}
+
+uint64_t ProjectionPart::coded_bytes() const {
+  if (tier == Tier::kBf16) return 0;
+  return static_cast<uint64_t>(out) *
+         static_cast<uint64_t>(code_bytes(tier, in) + tier_groups(in) * static_cast<int64_t>(sizeof(bf16)));
+}
+
+DType codes_type(Tier tier) {
+  if (has_nibbles(tier)) return DType::kU8;
+  return tier == Tier::kW8 ? DType::kF8E4M3 : DType::kI8;
+}
+
+}  // namespace vireo

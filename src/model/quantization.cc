@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "model/quantization.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <set>
+
+#include "files/quote.h"
+#include "vireo/error.h"
+
+namespace vireo {
+namespace {
+
+constexpr int64_t kFormatVersion = 1;
+constexpr char kAgain[] = "write the folder again with `vireo quantize`";
+
+[[noreturn]] void refuse(const std::string& what, const std::string& reason) {
+  throw Error(ErrorKind::kInput, fmt::format("{}: {}", what, reason));
+}
+
+void require_int(const Json& json, const char* key, int64_t only, const std::string& what) {
+  const int64_t value = get_int(json, key, what, 0, std::numeric_limits<int64_t>::max());
+  if (value != only) refuse(what, fmt::format("'{}' is {}, but only {} is built: {}", key, value, only, kAgain));
+}
+
+std::set<std::string> keys_of(int64_t layers) {
+  std::set<std::string> keys;
+  for (const std::string& name : tier_projections()) {
+    keys.insert(name);
+    for (int64_t layer = 0; name != "lm_head" && layer < layers; ++layer)
+      keys.insert(fmt::format("L{}.{}", layer, name));
+  }
+  return keys;
+}
+
+Tier read_tier(const std::string& key, const Json& value, const std::string& what) {
+  const std::string name = value.is_string() ? value.get<std::string>() : value.dump();
+  const auto tier = find_tier(name);
+  if (tier && *tier != Tier::kNvfp4) return *tier;
+  refuse(what, fmt::format("'tiers' has {} as {}, but only bf16, w8, w4, int8 and int4 are built: {}", key,
+                           in_quotes(name), kAgain));
+}
+
+}  // namespace
+
+Quantization read_quantization(const Json& json, int64_t layers, const std::string& what) {
+  require_int(json, "format_version", kFormatVersion, what);
+  require_int(json, "group_size", kTierGroup, what);
+  Quantization q;
+  q.keeps_bf16 = get_bool_or(json, "keep_bf16", what, false);
+  const Json* tiers = find_key(json, "tiers");
+  if (!tiers || !tiers->is_object()) refuse(what, fmt::format("'tiers' is missing or not an object: {}", kAgain));
+  const std::set<std::string> keys = keys_of(layers);
+  for (const auto& [key, value] : tiers->items()) {
+    if (keys.count(key) == 0) {
+      refuse(what, fmt::format("'tiers' names {}, which is no projection of this model of {} layers: {}",
+                               in_quotes(key), layers, kAgain));
+    }
+    q.tiers[key] = read_tier(key, value, what);
+  }
+  return q;
+}
+
+Json quantization_json(const Quantization& q) {
+  Json tiers = Json::object();
+  for (const auto& [key, tier] : q.tiers) tiers[key] = tier_name(tier);
+  return {{"quant_method", kQuantMethod},
+          {"format_version", kFormatVersion},
+          {"group_size", kTierGroup},
+          {"keep_bf16", q.keeps_bf16},
+          {"tiers", tiers}};
+}
+
+}  // namespace vireo
