@@ -46,9 +46,10 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->capture_default_str()
       ->group(group);
   command
-      .add_option("--weight-mode", o.weight_mode,
-                  "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8, int4, or auto (that of a "
-                  "quantised checkpoint, else bf16)")
+      .add_option(
+          "--weight-mode", o.weight_mode,
+          "tier in which decode steps read the decoder's weights: bf16, w8, w4, int8, int4, nvfp4, or auto (that of a "
+          "quantised checkpoint, else bf16)")
       ->capture_default_str()
       ->group(group);
   command.add_option("--kv-mode", o.kv_mode, "how keys and values are kept: bf16 or int8")

@@ -56,7 +56,7 @@ void add_quantize(CLI::App& app, Action& action) {
                 "in bf16: folder, or ORG/NAME in the local Hugging Face cache")
       ->type_name("DIR|ORG/NAME")
       ->required();
-  c->add_option("--weight-mode", o->weight_mode, "tier of all projections: bf16, w8, w4, int8 or int4")
+  c->add_option("--weight-mode", o->weight_mode, "tier of all projections: bf16, w8, w4, int8, int4 or nvfp4")
       ->capture_default_str();
   add_wq_option(*c, o->wq_overrides);
   c->add_option("-o,--out", o->folder, "folder to write; empty, or not there yet")->type_name("DIR")->required();

@@ -30,7 +30,7 @@ struct Options {
   int max_seq = 4096;               // prompt and generated tokens of one conversation
   std::string max_pixels = "auto";  // per picture: auto, none (the checkpoint's own limit) or a number
   std::string pixels = "default";   // default, or reference: alpha and 16-bit grey as the reference processor has them
-  // Tier that decode steps read the decoder in: bf16, w8, w4, int8, int4, or auto: that of a quantised checkpoint, else bf16.
+  // Tier that decode steps read the decoder in: bf16, w8, w4, int8, int4, nvfp4, or auto: that of a quantised checkpoint, else bf16.
   std::string weight_mode = "auto";
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
   std::string kv_mode = "bf16";  // or int8: keys and values in 8 bits, a scale for each token and head

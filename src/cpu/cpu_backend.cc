@@ -44,7 +44,6 @@ class CpuBackend : public HostBackend {
   Ops& ops() override { return ops_; }
   void set_cancel(const std::atomic<bool>* flag) override { pool_.set_cancel(flag); }
 
-  bool has_kv_mode(KvMode) const override { return true; }
   // Attention reads keys and values in panels (cpu_ops.h): a page of the cache is one row of these tensors, its scales those of head after
   // head.
   OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {

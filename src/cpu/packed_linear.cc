@@ -30,8 +30,9 @@ TierPanels empty_panels(Tier tier, int64_t in) {
   t.codes = tier == Tier::kInt8 ? TierPanels::Codes::kInt8
             : tier == Tier::kW8 ? TierPanels::Codes::kE4m3
                                 : TierPanels::Codes::kNibbles;
-  t.nibble_values = tier == Tier::kW4 ? kE2m1Halves : kInt4Values;
-  if (tier == Tier::kW4) t.nibble_unit = 0.5f;
+  const bool e2m1 = tier == Tier::kW4 || tier == Tier::kNvfp4;
+  t.nibble_values = e2m1 ? kE2m1Halves : kInt4Values;
+  if (e2m1) t.nibble_unit = 0.5f;
   return t;
 }
 

@@ -195,7 +195,6 @@ class CudaBackend : public CudaBackendBase {
     kv.view.v_scales = kv.v_scales.view;
     return kv;
   }
-  bool has_kv_mode(KvMode) const override { return true; }
 
   void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
     const int64_t page = slot / kPageTokens;
@@ -205,8 +204,6 @@ class CudaBackend : public CudaBackendBase {
       read_head(cache.v, cache.v_scales, at, shape, v + int64_t{h} * shape.head_dim);
     }
   }
-
-  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
@@ -524,8 +521,10 @@ class CudaBackend : public CudaBackendBase {
   // The same rows in a tier, by tiles.
   void fill_codes(OwningLinear& w, const HostLinear& host, Tier tier) {
     const int64_t tiles = (w.out + kChunkOuts - 1) / kChunkOuts;
-    w.coded = {nullptr, chunks_of(w.in), tier};
-    const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(tier));
+    // With scales in bf16 these two are one.
+    const Tier layout = tier == Tier::kNvfp4 ? Tier::kW4 : tier;
+    w.coded = {nullptr, chunks_of(w.in), layout};
+    const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(layout));
     w.coded_memory = memory_->take(static_cast<size_t>(tiles) * bytes);
     uploader().upload(w.coded_memory.get(), tiles, bytes, [&](int64_t tile, char* to) {
       const auto row = [&](int o, uint8_t* codes, bf16* scales) {
@@ -533,7 +532,7 @@ class CudaBackend : public CudaBackendBase {
         if (r < w.out) tier_row(host.parts[0], tier, w.output_of(r), codes, scales);
         return r < w.out;
       };
-      pack_tile(tier, row, w.in, reinterpret_cast<uint8_t*>(to));
+      pack_tile(layout, row, w.in, reinterpret_cast<uint8_t*>(to));
     });
     w.coded.data = static_cast<const uint8_t*>(w.coded_memory.get());
   }

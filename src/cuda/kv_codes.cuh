@@ -30,25 +30,30 @@ __device__ __forceinline__ uint32_t with_signs_swapped(uint32_t word) {
 __device__ __forceinline__ uint32_t magnitude_bits(float v) {
   return __float_as_uint(v) & 0x7fffffffu;
 }
+// v / d as `/` rounds it, `reciprocal` being 1 / d, where neither is so small that rests are lost.
+inline constexpr float kLeastDivided = 0x1p-80f;
+__device__ __forceinline__ float quotient(float v, float d, float reciprocal) {
+  const float q = v * reciprocal;
+  return fmaf(fmaf(-q, d, v), reciprocal, q);
+}
 // Of a head, whose largest magnitude that a lane has is `mine`.
 __device__ __forceinline__ float kv_scale(uint32_t mine) {
-  const uint32_t largest = __reduce_max_sync(kAllLanes, mine);
-  const float scale = __uint_as_float(largest < 0x7f800000u ? largest : 0x7fc00000u) / 127;
+  const uint32_t bits = __reduce_max_sync(kAllLanes, mine);
+  const float largest = __uint_as_float(bits < 0x7f800000u ? bits : 0x7fc00000u);
+  const float scale = largest >= kLeastDivided ? quotient(largest, 127, 1.0f / 127) : largest / 127;
   return __uint_as_float(uint32_t{bf16_bits(scale)} << 16);
 }
-// Codes against a scale: quotients as `/` rounds them, but with one reciprocal for all.
+// Codes against a scale, with one reciprocal for all.
 struct KvDivisor {
   float scale, reciprocal;
 
-  __device__ __forceinline__ explicit KvDivisor(float s) : scale(s), reciprocal(s > 0 ? 1 / s : 0) {}
-  __device__ __forceinline__ float quotient(float v) const {
-    const float q = v * reciprocal;
-    return fmaf(fmaf(-q, scale, v), reciprocal, q);
+  __device__ __forceinline__ explicit KvDivisor(float s) : scale(s) {
+    float near;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(s));
+    reciprocal = fmaf(fmaf(-s, near, 1.0f), near, near);
   }
   __device__ __forceinline__ uint32_t code(float v) const {
-    // Where the reciprocal has no room or rests are lost, as slow as need be.
-    constexpr float kLeast = 0x1p-80f;
-    const float magnitude = scale >= kLeast ? quotient(fabsf(v)) : scale > 0 ? fabsf(v) / scale : 0;
+    const float magnitude = scale >= kLeastDivided ? quotient(fabsf(v), scale, reciprocal) : scale > 0 ? fabsf(v) / scale : 0;
     // Its whole part rounded half to even is in the lowest bits.
     const float whole = fminf(magnitude, 127.0f) + 0x1p23f;
     return (__float_as_uint(whole) & 127) | (__float_as_uint(v) >> 31 << 7);
@@ -148,9 +153,9 @@ struct TokenScales {
     const bool mine = token % 8 / 2 == threadIdx.x % 4, high = token % 2 == 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      if (!mine || token / 8 != half) continue;
-      key[half] = placed(key[half], of_key, high);
-      value[half] = placed(value[half], of_value, high);
+      const bool here = mine && token / 8 == half;
+      key[half] = here ? placed(key[half], of_key, high) : key[half];
+      value[half] = here ? placed(value[half], of_value, high) : value[half];
     }
   }
   __device__ __forceinline__ static float of(uint32_t pair, int i) { return i == 0 ? low_bf16(pair) : high_bf16(pair); }

@@ -27,6 +27,7 @@ std::string shortfall(Backend&) {
   return "";
 }
 
+// NOLINTNEXTLINE(performance-unnecessary-value-param): as the other build has it
 std::unique_ptr<Runner> make_graph_runner(Backend&, Forward, const RunnerShape&) {
   refuse();
 }

@@ -131,16 +131,6 @@ ModelFiles open_model(const std::string& checkpoint, const std::filesystem::path
   return files;
 }
 
-void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend) {
-  for (const Projection& p : projections(config)) {
-    const Tier tier = tiers.of(p.layer, p.name);
-    if (backend.has_tier(tier)) continue;
-    throw Error(ErrorKind::kUsage,
-                fmt::format("{} as {}: the {} backend has no such weights: use w8, w4, int8, int4 or bf16", p.name,
-                            tier_name(tier), backend.name()));
-  }
-}
-
 void check_stored(const TierPlan& tiers, const ModelConfig& config) {
   for (const Projection& p : projections(config.text)) {
     const ProjectionPart part = parts_of(p, config)[0];
@@ -153,14 +143,6 @@ void check_stored(const TierPlan& tiers, const ModelConfig& config) {
                     "--keep-bf16",
                     p.layer < 0 ? "" : fmt::format("L{}.", p.layer), p.name, tier_name(tier), tier_name(part.tier)));
   }
-}
-
-void check_kv_mode(KvMode mode, const Backend& backend) {
-  if (backend.has_kv_mode(mode)) return;
-  throw Error(ErrorKind::kUsage,
-              fmt::format("--kv-mode int8: the {} backend has no such cache: use --device cpu, or --kv-mode "
-                          "bf16",
-                          backend.name()));
 }
 
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
@@ -206,9 +188,7 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
                 .recorded_extends = options.prefill_graph ? kRecordedExtends : 0};
   info = plan_of(options, files, *backend, step_shape);
   info.notes = notes;
-  check_tiers(tiers, config.text, *backend);
   kv_mode = vireo::kv_mode(options);
-  check_kv_mode(kv_mode, *backend);
   const uint64_t copies = tier_bytes(tiers, config.text);
   info.weight_bytes += copies;
   if (copies > 0 && config.text.num_experts > 0) info.notes.push_back("experts stay bf16");
@@ -232,7 +212,6 @@ void Model::retier(const Options& from, const Options& to) {
   validate_layers(to, c.num_layers);
   const TierPlan old_plan = tier_plan(from, files.config), plan = tier_plan(to, files.config);
   check_stored(plan, files.config);
-  check_tiers(plan, c, *backend);
   const uint64_t bytes = tier_bytes(plan, c), old_bytes = tier_bytes(old_plan, c);
   check_growth(bytes > old_bytes ? bytes - old_bytes : 0, largest_projection(c), *backend);
   runner->forget_recordings();

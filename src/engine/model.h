@@ -56,12 +56,8 @@ struct Model {
 // How bytes of pixels become values.
 PixelScale pixel_scale(const PixelConfig& config);
 
-// Refuses with Error(kUsage) a tier that the backend does not have.
-void check_tiers(const TierPlan& tiers, const TextConfig& config, const Backend& backend);
 // Refuses with Error(kUsage) another tier than that of which the checkpoint has the codes alone.
 void check_stored(const TierPlan& tiers, const ModelConfig& config);
-// As check_tiers, for a mode of the cache.
-void check_kv_mode(KvMode mode, const Backend& backend);
 // Bytes of the projections in a tier, which lie beside those in BF16.
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config);
 

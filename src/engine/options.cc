@@ -23,21 +23,12 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What is built, and what is only known: told apart from typing errors.
-struct Values {
-  Names built, known;
-};
-const Values kTiers = {{"bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
-const Values kWeightModes = {{"auto", "bf16", "w8", "w4", "int8", "int4"}, {"nvfp4"}};
-const Values kKvModes = {{"bf16", "int8"}, {}};
+const Names kWeightModes = {"auto", "bf16", "w8", "w4", "int8", "int4", "nvfp4"};
+const Names kKvModes = {"bf16", "int8"};
 
-void check_value(const std::string& option, const std::string& value, const Values& values) {
-  if (contains(values.built, value)) return;
-  const std::string use = fmt::format("use {}", fmt::join(values.built, ", "));
-  if (contains(values.known, value)) refuse(fmt::format("{} {} is not built yet: {}", option, value, use));
-  if (values.known.empty()) refuse(fmt::format("{} {} is unknown: {}", option, value, use));
-  refuse(fmt::format("{} {} is unknown: {} (known but not built yet: {})", option, value, use,
-                     fmt::join(values.known, ", ")));
+void check_value(const std::string& option, const std::string& value, const Names& values) {
+  if (contains(values, value)) return;
+  refuse(fmt::format("{} {} is unknown: use {}", option, value, fmt::join(values, ", ")));
 }
 
 void check_override(const std::string& key, const std::string& tier) {
@@ -57,7 +48,7 @@ void check_override(const std::string& key, const std::string& tier) {
     refuse(fmt::format("--wq {}={}: '{}' is not a projection: use one of {}", key, tier, projection,
                        fmt::join(tier_projections(), ", ")));
   }
-  check_value("--wq " + key, tier, kTiers);
+  check_value("--wq " + key, tier, tier_names());
 }
 
 }  // namespace

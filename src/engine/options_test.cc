@@ -65,17 +65,13 @@ TEST(Options, KernelsNameTheAllowedSet) {
   }
 }
 
-TEST(Options, TiersThatAreKnownAndTiersThatAreNotAreToldApart) {
-  for (const std::string tier : {"auto", "bf16", "w8", "w4", "int8", "int4"})
+TEST(Options, OnlyTiersAndModesThatThereAre) {
+  for (const std::string tier : {"auto", "bf16", "w8", "w4", "int8", "int4", "nvfp4"})
     EXPECT_EQ(refusal([&](Options& o) { o.weight_mode = tier; }), "");
-  EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "nvfp4"; }),
-            "kUsage: --weight-mode nvfp4 is not built yet: use auto, bf16, w8, w4, int8, int4");
-  EXPECT_EQ(
-      refusal([](Options& o) { o.weight_mode = "fp4"; }),
-      "kUsage: --weight-mode fp4 is unknown: use auto, bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
-  EXPECT_EQ(
-      refusal([](Options& o) { o.weight_mode = "BF16"; }),
-      "kUsage: --weight-mode BF16 is unknown: use auto, bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
+  EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "fp4"; }),
+            "kUsage: --weight-mode fp4 is unknown: use auto, bf16, w8, w4, int8, int4, nvfp4");
+  EXPECT_EQ(refusal([](Options& o) { o.weight_mode = "BF16"; }),
+            "kUsage: --weight-mode BF16 is unknown: use auto, bf16, w8, w4, int8, int4, nvfp4");
   EXPECT_EQ(refusal([](Options& o) { o.kv_mode = "int8"; }), "");
   EXPECT_EQ(refusal([](Options& o) { o.kv_mode = "w8"; }), "kUsage: --kv-mode w8 is unknown: use bf16, int8");
 }
@@ -147,10 +143,9 @@ TEST(Options, LayersBeyondTheLastAreRefused) {
 
 TEST(Options, TiersOfOverridesAreCheckedLikeTheGlobalOne) {
   EXPECT_EQ(refused_override("lm_head", "w8"), "");
-  EXPECT_EQ(refused_override("lm_head", "nvfp4"),
-            "kUsage: --wq lm_head nvfp4 is not built yet: use bf16, w8, w4, int8, int4");
+  EXPECT_EQ(refused_override("lm_head", "nvfp4"), "");
   EXPECT_EQ(refused_override("L3.gate_up", "fp7"),
-            "kUsage: --wq L3.gate_up fp7 is unknown: use bf16, w8, w4, int8, int4 (known but not built yet: nvfp4)");
+            "kUsage: --wq L3.gate_up fp7 is unknown: use bf16, w8, w4, int8, int4, nvfp4");
 }
 
 }  // namespace

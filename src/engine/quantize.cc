@@ -139,7 +139,8 @@ void add_tensor(const HostTensor& source, const Parts& parts, Output& output) {
   if (found == parts.end()) return;
   const ProjectionPart& p = found->second;
   output.shard.tensors.push_back({p.codes, codes_type(p.tier), {p.out, code_bytes(p.tier, p.in)}});
-  output.shard.tensors.push_back({p.scales, DType::kBF16, {p.out, tier_groups(p.in)}});
+  output.shard.tensors.push_back({p.scales, scales_type(p.tier), {p.out, tier_groups(p.in)}});
+  if (p.tier == Tier::kNvfp4) output.shard.tensors.push_back({p.tensor_scale, DType::kF32, {1}});
 }
 
 // The files of the source under their names. Wide elements come first, so that all are aligned.
@@ -213,18 +214,33 @@ class Writer {
     const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
     const int64_t rows_at_once = std::max<int64_t>(1, kPiece / p.in);
     const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
+    const float tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), p.out * p.in);
+    if (p.tier == Tier::kNvfp4)
+      file.write(offsets.at(p.tensor_scale),
+                 std::string_view(reinterpret_cast<const char*>(&tensor_scale), sizeof(float)));
     in_pieces(file, p.out, rows_at_once, row_bytes, [&](int64_t first, int64_t count) {
       std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
       std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
       for (int64_t r = 0; r < count; ++r) {
         quantize_row(p.tier, static_cast<const bf16*>(t.data) + (first + r) * p.in, p.in, codes.data() + r * row_codes,
-                     scales.data() + r * row_scales);
+                     scales.data() + r * row_scales, tensor_scale);
       }
       const int error = file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
       if (error != 0) return error;
+      if (p.tier == Tier::kNvfp4) {
+        const std::vector<uint8_t> narrow = narrow_scales(scales, tensor_scale);
+        return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales), narrow.data(), narrow.size());
+      }
       return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales) * sizeof(bf16), scales.data(),
                             scales.size() * sizeof(bf16));
     });
+  }
+
+  static std::vector<uint8_t> narrow_scales(const std::vector<bf16>& scales, float tensor_scale) {
+    std::vector<uint8_t> narrow;
+    narrow.reserve(scales.size());
+    for (const bf16 s : scales) narrow.push_back(narrow_scale(s, tensor_scale));
+    return narrow;
   }
 
   const Parts& parts_;
@@ -253,6 +269,7 @@ void write_small_files(const fs::path& source, const Quantization& quantization,
 void write_weights(const Quantize& o, const std::vector<Output>& outputs, const Parts& parts, const fs::path& folder,
                    const Progress& progress) {
   std::vector<Shard> shards;
+  shards.reserve(outputs.size());
   for (const Output& output : outputs) shards.push_back(output.shard);
   Writer writer(o, parts, shard_bytes(shards), progress);
   for (const Output& output : outputs) writer.write(folder, output);
@@ -297,6 +314,7 @@ std::vector<StoredTier> stored_tiers(const ModelConfig& config) {
     }
   }
   std::vector<StoredTier> list;
+  list.reserve(tiers.size());
   for (const auto& [key, tier] : tiers) list.push_back(tier);
   return list;
 }

@@ -39,14 +39,22 @@ void expect_coded(const Checkpoint& source, const Checkpoint& made, const Projec
   const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
   const auto* codes =
       static_cast<const uint8_t*>(made.get_coded(part.codes, {part.out, code_cols}, codes_type(part.tier)).data);
-  const auto* scales = static_cast<const bf16*>(made.get_coded(part.scales, {part.out, scale_cols}, DType::kBF16).data);
+  const HostTensor& stored_scales = made.get_coded(part.scales, {part.out, scale_cols}, scales_type(part.tier));
+  CodedMatrix matrix = {part.tier, codes, stored_scales.data};
+  const float tensor_scale = tensor_scale_of(part.tier, static_cast<const bf16*>(rows.data), part.out * part.in);
+  if (part.tier == Tier::kNvfp4) {
+    matrix.tensor_scale = *static_cast<const float*>(made.get_coded(part.tensor_scale, {1}, DType::kF32).data);
+  }
+  ASSERT_EQ(matrix.tensor_scale, tensor_scale) << part.tensor_scale;
+  std::vector<bf16> scales(static_cast<size_t>(scale_cols));
   std::vector<uint8_t> want(static_cast<size_t>(code_cols));
   std::vector<bf16> want_scales(static_cast<size_t>(scale_cols));
   for (int64_t o = 0; o < part.out; ++o) {
-    quantize_row(part.tier, static_cast<const bf16*>(rows.data) + o * part.in, part.in, want.data(),
-                 want_scales.data());
+    quantize_row(part.tier, static_cast<const bf16*>(rows.data) + o * part.in, part.in, want.data(), want_scales.data(),
+                 tensor_scale);
+    matrix.read_scales(o, scale_cols, scales.data());
     ASSERT_EQ(std::memcmp(codes + o * code_cols, want.data(), want.size()), 0) << part.codes << " row " << o;
-    ASSERT_EQ(std::memcmp(scales + o * scale_cols, want_scales.data(), want_scales.size() * sizeof(bf16)), 0)
+    ASSERT_EQ(std::memcmp(scales.data(), want_scales.data(), want_scales.size() * sizeof(bf16)), 0)
         << part.scales << " row " << o;
   }
 }
@@ -70,6 +78,7 @@ void expect_quantised(const string& source_folder, const fs::path& folder) {
       if (part.tier == Tier::kBf16) continue;
       expect_coded(source, made, part);
       coded.insert({part.codes, part.scales});
+      if (part.tier == Tier::kNvfp4) coded.insert(part.tensor_scale);
       left_out += part.has_rows ? 0 : 1;
     }
   }
@@ -80,7 +89,7 @@ void expect_quantised(const string& source_folder, const fs::path& folder) {
 
 TEST(Quantize, CodesAreThoseOfTheRows) {
   const TempFolder folder;
-  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+  for (const string tier : {"w8", "w4", "int8", "int4", "nvfp4"}) {
     for (const bool keep : {false, true}) {
       Quantize o = options_for(folder.path() / (tier + (keep ? "-kept" : "")), tier);
       o.keep_bf16 = keep;
@@ -167,7 +176,7 @@ Request scene() {
 
 TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
   const TempFolder folder;
-  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+  for (const string tier : {"w8", "w4", "int8", "int4", "nvfp4"}) {
     Quantize o = options_for(folder.path() / tier, tier);
     o.keep_bf16 = true;
     o.wq_overrides = {{"L1.mlp_down", "bf16"}};
@@ -188,7 +197,7 @@ TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
 
 TEST(Quantize, WithoutBf16PrefillIsThatOfTheTier) {
   const TempFolder folder;
-  for (const string tier : {"w8", "w4", "int8", "int4"}) {
+  for (const string tier : {"w8", "w4", "int8", "int4", "nvfp4"}) {
     const Quantize o = options_for(folder.path() / tier, tier);
     quantize_checkpoint(o);
     const Options options{.checkpoint = o.folder.string(), .device = "cpu"};
@@ -237,7 +246,7 @@ TEST(Quantize, RefusesOptionsAndSources) {
   };
   expect(with([](Quantize& o) { o.weight_mode = "bf16"; }), {"kUsage", "nothing would be quantised", "lm_head=w8"});
   expect(with([](Quantize& o) { o.weight_mode = "auto"; }), {"kUsage", "nothing would be quantised"});
-  expect(with([](Quantize& o) { o.weight_mode = "nvfp4"; }), {"kUsage", "nvfp4 is not built yet"});
+  expect(with([](Quantize& o) { o.weight_mode = "fp4"; }), {"kUsage", "fp4 is unknown", "nvfp4"});
   expect(with([](Quantize& o) { o.wq_overrides = {{"nose", "w8"}}; }), {"kUsage", "'nose' is not a projection"});
   expect(with([](Quantize& o) { o.wq_overrides = {{"L6.o_proj", "w8"}}; }), {"kUsage", "this model has 6 layers"});
   expect(with([](Quantize& o) { o.folder = ""; }), {"kUsage", "--out is empty"});

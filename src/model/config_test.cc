@@ -283,8 +283,8 @@ TEST_F(Config, ReadsWhatVireoQuantised) {
   EXPECT_REFUSED(error_at("group_size", "32"), "'group_size' is 32", "only 16 is built");
   EXPECT_REFUSED(error_at("keep_bf16", "1"), "'keep_bf16' is 1");
   EXPECT_REFUSED(error_at("tiers", "[]"), "'tiers' is missing or not an object");
-  for (const char* tier : {"\"w5\"", "\"nvfp4\"", "8", "null"}) {
-    EXPECT_REFUSED(error_at("tiers/gate_up", tier), "'tiers' has gate_up as", "w8, w4, int8 and int4");
+  for (const char* tier : {"\"w5\"", "\"NVFP4\"", "8", "null"}) {
+    EXPECT_REFUSED(error_at("tiers/gate_up", tier), "'tiers' has gate_up as", "w8, w4, int8, int4, nvfp4");
   }
   for (const char* key : {"L28.gate_up", "L07.gate_up", "L0.lm_head", "nose"}) {
     EXPECT_REFUSED(error_at(string("tiers/") + key, "\"w8\""), "'tiers' names '" + string(key) + "'", "28 layers");

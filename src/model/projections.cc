@@ -23,7 +23,12 @@ std::vector<std::pair<std::string, int64_t>> tensors_of(const std::string& proje
 }
 
 ProjectionPart part(const std::string& name, int64_t out, const Projection& p, const ModelConfig& config) {
-  ProjectionPart part{.rows = name, .codes = name, .scales = name + "_scale", .out = out, .in = p.in};
+  ProjectionPart part{.rows = name,
+                      .codes = name,
+                      .scales = name + "_scale",
+                      .tensor_scale = name + "_scale_2",
+                      .out = out,
+                      .in = p.in};
   if (!config.quantization) return part;
   part.tier = config.quantization->plan().of(p.layer, p.name);
   part.has_rows = part.tier == Tier::kBf16 || config.quantization->keeps_bf16;
@@ -64,13 +69,18 @@ std::vector<ProjectionPart> parts_of(const Projection& p, const ModelConfig& con
 
 uint64_t ProjectionPart::coded_bytes() const {
   if (tier == Tier::kBf16) return 0;
-  return static_cast<uint64_t>(out) *
-         static_cast<uint64_t>(code_bytes(tier, in) + tier_groups(in) * static_cast<int64_t>(sizeof(bf16)));
+  const uint64_t row =
+      static_cast<uint64_t>(code_bytes(tier, in)) + static_cast<uint64_t>(tier_groups(in)) * size_of(scales_type(tier));
+  return static_cast<uint64_t>(out) * row + (tier == Tier::kNvfp4 ? sizeof(float) : 0);
 }
 
 DType codes_type(Tier tier) {
   if (has_nibbles(tier)) return DType::kU8;
   return tier == Tier::kW8 ? DType::kF8E4M3 : DType::kI8;
+}
+
+DType scales_type(Tier tier) {
+  return tier == Tier::kNvfp4 ? DType::kF8E4M3 : DType::kBF16;
 }
 
 }  // namespace vireo

@@ -21,7 +21,8 @@ std::vector<Projection> projections(const TextConfig& config);
 // One matrix of a projection, and where the checkpoint has it.
 struct ProjectionPart {
   std::string rows;           // BF16 [out, in]
-  std::string codes, scales;  // codes_type() [out, code_bytes()] and BF16 [out, tier_groups()]
+  std::string codes, scales;  // codes_type() [out, code_bytes()] and scales_type() [out, tier_groups()]
+  std::string tensor_scale;   // F32 [1], of nvfp4 alone
   int64_t out = 0, in = 0;
   Tier tier = Tier::kBf16;  // of the codes; kBf16: there are none
   bool has_rows = true;
@@ -33,5 +34,7 @@ std::vector<ProjectionPart> parts_of(const Projection& projection, const ModelCo
 
 // The type of tensors of codes: I8 for int8, F8_E4M3 for w8, and U8 for two codes in a byte.
 DType codes_type(Tier tier);
+// F8_E4M3 for nvfp4, else BF16.
+DType scales_type(Tier tier);
 
 }  // namespace vireo

@@ -37,9 +37,9 @@ std::set<std::string> keys_of(int64_t layers) {
 Tier read_tier(const std::string& key, const Json& value, const std::string& what) {
   const std::string name = value.is_string() ? value.get<std::string>() : value.dump();
   const auto tier = find_tier(name);
-  if (tier && *tier != Tier::kNvfp4) return *tier;
-  refuse(what, fmt::format("'tiers' has {} as {}, but only bf16, w8, w4, int8 and int4 are built: {}", key,
-                           in_quotes(name), kAgain));
+  if (tier) return *tier;
+  refuse(what, fmt::format("'tiers' has {} as {}, but the tiers are {}: {}", key, in_quotes(name),
+                           fmt::join(tier_names(), ", "), kAgain));
 }
 
 }  // namespace

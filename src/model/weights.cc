@@ -69,14 +69,28 @@ class Loader {
 
  private:
   CodedMatrix coded(const ProjectionPart& part) {
-    const auto data = [&](const std::string& name, int64_t cols, DType dtype) {
-      const HostTensor& t = checkpoint_.get_coded(name, {part.out, cols}, dtype);
+    const auto data = [&](const std::string& name, const std::vector<int64_t>& shape, DType dtype) {
+      const HostTensor& t = checkpoint_.get_coded(name, shape, dtype);
       note(t);
       return t.data;
     };
-    return {part.tier,
-            static_cast<const uint8_t*>(data(part.codes, code_bytes(part.tier, part.in), codes_type(part.tier))),
-            static_cast<const bf16*>(data(part.scales, tier_groups(part.in), DType::kBF16))};
+    const Tier tier = part.tier;
+    const void* codes = data(part.codes, {part.out, code_bytes(tier, part.in)}, codes_type(tier));
+    const void* scales = data(part.scales, {part.out, tier_groups(part.in)}, scales_type(tier));
+    CodedMatrix matrix = {tier, static_cast<const uint8_t*>(codes), scales};
+    if (tier == Tier::kNvfp4) {
+      matrix.tensor_scale = *static_cast<const float*>(data(part.tensor_scale, {1}, DType::kF32));
+      check_tensor_scale(part, matrix.tensor_scale);
+    }
+    return matrix;
+  }
+
+  static void check_tensor_scale(const ProjectionPart& part, float scale) {
+    if (std::isfinite(scale) && scale > 0) return;
+    throw Error(ErrorKind::kInput,
+                fmt::format("the tensor '{}' is {}, but a scale is a number above 0: write the folder "
+                            "again with `vireo quantize`",
+                            part.tensor_scale, scale));
   }
 
   Tensor vector(const std::string& name, int64_t size) {
@@ -247,7 +261,7 @@ uint64_t bf16_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
   for (const Projection& p : projections(config.text)) {
     for (const ProjectionPart& part : parts_of(p, config)) {
       if (part.tier == Tier::kBf16) continue;
-      for (const std::string& name : {part.codes, part.scales}) {
+      for (const std::string& name : {part.codes, part.scales, part.tensor_scale}) {
         if (const HostTensor* t = checkpoint.find(name)) bytes -= t->bytes();
       }
       if (!part.has_rows) bytes += static_cast<uint64_t>(part.out * part.in) * sizeof(bf16);

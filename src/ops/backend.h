@@ -70,15 +70,11 @@ class Backend {
   virtual void download(Tensor tensor, void* host) = 0;      // waits for the work before it
   virtual void copy(Tensor from, Tensor to) = 0;             // same shape and type, dense rows
 
-  // Whether allocate_kv() takes this mode.
-  virtual bool has_kv_mode(KvMode mode) const { return mode == KvMode::kBf16; }
   // Zeroed room for `slots` tokens (a multiple of kPageTokens).
   virtual OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) = 0;
   // K and V of one slot as float32 [kv_heads * head_dim] each, for tests and tools.
   virtual void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) = 0;
 
-  // Whether place() takes this tier. Experts stay BF16.
-  virtual bool has_tier(Tier tier) const { return tier == Tier::kBf16; }
   // One Linear of the stacked rows of `parts` ([out_i, in] each, BF16), with a bias of out_i each where `biases` is not empty. A part
   // without data is what its codes in the role stand for, rounded to BF16; codes of the role's tier are used as they are.
   // The tensors must outlive the Linear: a backend may read them in place.

@@ -98,14 +98,13 @@ const uint8_t* codes_of(const WeightRow& row) {
   return coded.codes + row.index * code_bytes(coded.tier, row.matrix->in);
 }
 
-const bf16* scales_of(const WeightRow& row) {
-  return row.matrix->coded.scales + row.index * tier_groups(row.matrix->in);
-}
-
 void decode(const WeightRow& row, bf16* to) {
   CHECK(row.matrix->coded.codes);
-  std::vector<float> values(static_cast<size_t>(row.matrix->in));
-  dequantize_row(row.matrix->coded.tier, codes_of(row), scales_of(row), row.matrix->in, values.data());
+  const int64_t in = row.matrix->in, groups = tier_groups(in);
+  std::vector<float> values(static_cast<size_t>(in));
+  std::vector<bf16> scales(static_cast<size_t>(groups));
+  row.matrix->coded.read_scales(row.index, groups, scales.data());
+  dequantize_row(row.matrix->coded.tier, codes_of(row), scales.data(), in, values.data());
   std::transform(values.begin(), values.end(), to, to_bf16);
 }
 
@@ -128,13 +127,14 @@ void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, ui
   const int64_t in = row.matrix->in;
   if (row.matrix->coded.tier == tier) {
     std::copy_n(codes_of(row), code_bytes(tier, in), codes);
-    std::copy_n(scales_of(row), tier_groups(in), scales);
+    row.matrix->coded.read_scales(row.index, tier_groups(in), scales);
     return;
   }
-  if (row.data && row.matrix->in_stride == 1) return quantize_row(tier, row.data, in, codes, scales);
+  const float tensor_scale = row.matrix->tensor_scale;
+  if (row.data && row.matrix->in_stride == 1) return quantize_row(tier, row.data, in, codes, scales, tensor_scale);
   std::vector<bf16> values(static_cast<size_t>(in));
   gather_rows(parts, out, 1, values.data());
-  quantize_row(tier, values.data(), in, codes, scales);
+  quantize_row(tier, values.data(), in, codes, scales, tensor_scale);
 }
 
 HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
@@ -160,7 +160,9 @@ std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& part
   int64_t out = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
     matrices.push_back(weight_matrix(parts[i], ExpertLayout::kOutIn));
-    if (!role.coded.empty()) matrices.back().coded = role.coded[i];
+    WeightMatrix& m = matrices.back();
+    if (!role.coded.empty()) m.coded = role.coded[i];
+    if (m.data && m.coded.tier != role.tier) m.tensor_scale = tensor_scale_of(role.tier, m.data, m.out * m.in);
     out += matrices.back().out;
   }
   std::vector<float> bias;

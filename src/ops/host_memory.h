@@ -10,7 +10,6 @@ namespace vireo {
 class HostBackend : public Backend {
  public:
   std::optional<uint64_t> available_memory() const override;
-  bool has_tier(Tier tier) const override { return tier != Tier::kNvfp4; }
   OwnedTensor allocate(int64_t rows, int64_t cols, DType dtype) override;
   void upload(const void* host, Tensor tensor) override;
   void download(Tensor tensor, void* host) override;
@@ -30,6 +29,7 @@ struct WeightMatrix {
   int64_t out_stride = 0;
   int64_t in_stride = 1;
   CodedMatrix coded = {};  // or nothing
+  float tensor_scale = 1;  // with which rows become codes of the tier that was asked for
 };
 
 WeightMatrix weight_matrix(const HostTensor& tensor, ExpertLayout layout);

@@ -356,7 +356,6 @@ class ReferenceBackend : public HostBackend {
   Ops& ops() override { return ops_; }
   void set_cancel(const std::atomic<bool>*) override {}
 
-  bool has_kv_mode(KvMode) const override { return true; }
   OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
     const int64_t cols = int64_t{shape.kv_heads} * shape.head_dim;
     OwnedKv kv{{}, allocate(slots, cols, DType::kF32), allocate(slots, cols, DType::kF32)};

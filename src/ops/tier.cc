@@ -20,6 +20,7 @@ float most_of(Tier tier) {
     case Tier::kW8:
       return kE4m3Most;
     case Tier::kW4:
+    case Tier::kNvfp4:
       return kE2m1Most;
     case Tier::kInt8:
       return 127;
@@ -46,6 +47,7 @@ uint8_t to_code(Tier tier, float value) {
     case Tier::kW8:
       return to_e4m3(value);
     case Tier::kW4:
+    case Tier::kNvfp4:
       return to_e2m1(value);
     case Tier::kInt8:
       return to_integer(value, 127);
@@ -59,6 +61,7 @@ float from_code(Tier tier, uint8_t code) {
     case Tier::kW8:
       return from_e4m3(code);
     case Tier::kW4:
+    case Tier::kNvfp4:
       return from_e2m1(code);
     case Tier::kInt8:
       return static_cast<int8_t>(code);
@@ -78,7 +81,17 @@ struct Values {
 
 const float* values_of(Tier tier) {
   static const Values w8(Tier::kW8), w4(Tier::kW4), int8(Tier::kInt8), int4(Tier::kInt4);
-  return (tier == Tier::kW8 ? w8 : tier == Tier::kW4 ? w4 : tier == Tier::kInt8 ? int8 : int4).of;
+  switch (tier) {
+    case Tier::kW8:
+      return w8.of;
+    case Tier::kW4:
+    case Tier::kNvfp4:
+      return w4.of;
+    case Tier::kInt8:
+      return int8.of;
+    default:
+      return int4.of;
+  }
 }
 
 }  // namespace
@@ -106,7 +119,7 @@ std::optional<Tier> find_tier(const std::string& name) {
 
 double tier_bits(Tier tier) {
   if (tier == Tier::kBf16) return 16;
-  return (has_nibbles(tier) ? 4 : 8) + (tier == Tier::kNvfp4 ? 8.0 : 16.0) / kTierGroup;
+  return (has_nibbles(tier) ? 4 : 8) + 16.0 / kTierGroup;
 }
 
 uint8_t to_e4m3(float value) {
@@ -139,7 +152,7 @@ float from_e2m1(uint8_t code) {
   return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7];
 }
 
-void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales) {
+void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales, float tensor_scale) {
   const float most = most_of(tier);
   const bool nibbles = has_nibbles(tier);
   for (int64_t first = 0; first < cols; first += kTierGroup) {
@@ -150,7 +163,9 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
       largest = std::max(largest, std::fabs(to_float(row[k])));
       finite &= std::isfinite(to_float(row[k]));
     }
-    const bf16 rounded = to_bf16(finite ? largest / most : std::numeric_limits<float>::quiet_NaN());
+    const float wanted = largest / most;
+    const float stored = tier == Tier::kNvfp4 ? from_e4m3(to_e4m3(wanted / tensor_scale)) * tensor_scale : wanted;
+    const bf16 rounded = to_bf16(finite ? stored : std::numeric_limits<float>::quiet_NaN());
     const float scale = to_float(rounded);
     scales[first / kTierGroup] = rounded;
     for (int64_t k = first; k < end; ++k) {
@@ -164,6 +179,36 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
       }
     }
   }
+}
+
+float tensor_scale_of(Tier tier, const bf16* values, int64_t count) {
+  if (tier != Tier::kNvfp4) return 1;
+  // Bits of magnitudes are in the magnitudes' order, and of this type compilers make vectors.
+  int16_t largest = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto magnitude = static_cast<int16_t>(values[i].bits & 0x7fff);
+    largest = std::max(largest, magnitude < 0x7f80 ? magnitude : int16_t{0});
+  }
+  if (largest == 0) return 1;
+  int exponent = 0;
+  const double fraction =
+      std::frexp(double{to_float(bf16{static_cast<uint16_t>(largest)})} / (kE2m1Most * kE4m3Most), &exponent);
+  return std::ldexp(1.0f,
+                    std::max(fraction == 0.5 ? exponent - 1 : exponent, std::numeric_limits<float>::min_exponent - 1));
+}
+
+uint8_t narrow_scale(bf16 scale, float tensor_scale) {
+  const float value = to_float(scale);
+  return std::isnan(value) ? uint8_t{0x7f} : to_e4m3(value / tensor_scale);
+}
+
+void CodedMatrix::read_scales(int64_t row, int64_t groups, bf16* to) const {
+  if (tier != Tier::kNvfp4) {
+    std::copy_n(static_cast<const bf16*>(scales) + row * groups, groups, to);
+    return;
+  }
+  const uint8_t* from = static_cast<const uint8_t*>(scales) + row * groups;
+  for (int64_t g = 0; g < groups; ++g) to[g] = to_bf16(from_e4m3(from[g]) * tensor_scale);
 }
 
 bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {
@@ -207,10 +252,10 @@ Tier TierPlan::of(int layer, const std::string& projection) const {
   return global_;
 }
 
-void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded) {
+void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded, float tensor_scale) {
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, cols)));
   std::vector<bf16> scales(static_cast<size_t>(tier_groups(cols)));
-  quantize_row(tier, row, cols, codes.data(), scales.data());
+  quantize_row(tier, row, cols, codes.data(), scales.data(), tensor_scale);
   dequantize_row(tier, codes.data(), scales.data(), cols, rounded);
 }
 

@@ -13,7 +13,7 @@
 
 namespace vireo {
 
-// kW8: e4m3; kW4: e2m1; kInt8 and kInt4: symmetric; all with bf16 scales. kNvfp4: e2m1 with e4m3 scales and one float per tensor.
+// kW8: e4m3; kW4: e2m1; kInt8 and kInt4: symmetric; all with bf16 scales. kNvfp4: e2m1, whose scales are e4m3 times one number per tensor.
 enum class Tier : uint8_t { kBf16, kW8, kW4, kInt8, kInt4, kNvfp4 };
 
 const char* tier_name(Tier tier);
@@ -25,7 +25,7 @@ inline constexpr int64_t kTierGroup = 16;
 inline int64_t tier_groups(int64_t cols) {
   return (cols + kTierGroup - 1) / kTierGroup;
 }
-// Bits of one weight, its share of the scale included.
+// Bits of one weight in memory, its share of the scale, a bf16, included.
 double tier_bits(Tier tier);
 constexpr bool has_nibbles(Tier tier) {
   return tier == Tier::kW4 || tier == Tier::kInt4 || tier == Tier::kNvfp4;
@@ -44,16 +44,26 @@ float from_e2m1(uint8_t code);
 // A row in a tier with bf16 scales: the scale of a group is its largest magnitude over that of the codes (448, 6, 127, 7), rounded to bf16;
 // codes are taken against the rounded scale, integers half to even and within +-127 or +-7, in two's complement. A group whose
 // scale is 0 has codes 0; one with a weight that is not finite has scale NaN, so that it shows. The last group may be short.
-void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales);
+// kNvfp4: scales are rounded to e4m3 times `tensor_scale`, which tensor_scale_of() makes a power of two, so that bf16 has them exactly.
+void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales, float tensor_scale = 1);
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row);
 // Both, one after the other.
-void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded);
+void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded, float tensor_scale = 1);
+// kNvfp4: the least power of two, of 2^-126 and more, with which no scale of a tensor's groups is beyond e4m3. 1 for other tiers.
+float tensor_scale_of(Tier tier, const bf16* values, int64_t count);
+// A scale of kNvfp4 as a file has it: e4m3, of NaN its NaN.
+uint8_t narrow_scale(bf16 scale, float tensor_scale);
 
-// A matrix as a file has it in a tier: the codes of row after row, code_bytes() each, and the scales, tier_groups() each.
+// A matrix as a file has it in a tier: the codes of row after row, code_bytes() each, and the scales, tier_groups() each: bf16, of kNvfp4
+// e4m3, which tensor_scale multiplies.
 struct CodedMatrix {
   Tier tier = Tier::kBf16;
   const uint8_t* codes = nullptr;
-  const bf16* scales = nullptr;
+  const void* scales = nullptr;
+  float tensor_scale = 1;
+
+  // The scales of a row, rounded to bf16.
+  void read_scales(int64_t row, int64_t groups, bf16* to) const;
 };
 
 // How keys and values are kept: kInt8 in codes with a bf16 scale for each token and head.

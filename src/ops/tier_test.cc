@@ -11,7 +11,7 @@
 namespace vireo {
 namespace {
 
-constexpr Tier kTiers[] = {Tier::kW8, Tier::kW4, Tier::kInt8, Tier::kInt4};
+constexpr Tier kTiers[] = {Tier::kW8, Tier::kW4, Tier::kInt8, Tier::kInt4, Tier::kNvfp4};
 
 // All finite values of a code format by code, as its definition has them.
 std::vector<std::pair<int, double>> values_of(Tier tier) {
@@ -61,7 +61,31 @@ int nearest(Tier tier, double value) {
 }
 
 double most_of(Tier tier) {
-  return tier == Tier::kW8 ? 448 : tier == Tier::kW4 ? 6 : tier == Tier::kInt8 ? 127 : 7;
+  return tier == Tier::kW8 ? 448 : tier == Tier::kInt8 ? 127 : tier == Tier::kInt4 ? 7 : 6;
+}
+
+float largest_of(const std::vector<bf16>& row, int64_t first, int64_t end) {
+  float largest = 0;
+  for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(to_float(row[static_cast<size_t>(k)])));
+  return largest;
+}
+
+double plain_tensor_scale(Tier tier, const std::vector<bf16>& row) {
+  const double largest = largest_of(row, 0, static_cast<int64_t>(row.size()));
+  if (tier != Tier::kNvfp4 || largest == 0) return 1;
+  double scale = 0x1p-126;
+  while (largest / 6 / scale > 448) scale *= 2;
+  return scale;
+}
+
+bf16 plain_scale(Tier tier, float largest, double tensor_scale) {
+  const float wanted = largest / static_cast<float>(most_of(tier));
+  if (tier != Tier::kNvfp4) return to_bf16(wanted);
+  const int code = nearest(Tier::kW8, double{wanted} / tensor_scale);
+  for (const auto& [c, v] : values_of(Tier::kW8)) {
+    if (c == code) return to_bf16(static_cast<float>(v * tensor_scale));
+  }
+  return {};
 }
 
 void expect_plain(Tier tier, const std::vector<bf16>& row, const std::string& what) {
@@ -70,13 +94,13 @@ void expect_plain(Tier tier, const std::vector<bf16>& row, const std::string& wh
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, cols)), 0xcc);
   std::vector<bf16> scales(static_cast<size_t>(tier_groups(cols)), bf16{0xffff});
   std::vector<float> back(row.size(), NAN);
-  quantize_row(tier, row.data(), cols, codes.data(), scales.data());
+  const double tensor_scale = plain_tensor_scale(tier, row);
+  ASSERT_EQ(tensor_scale_of(tier, row.data(), cols), tensor_scale);
+  quantize_row(tier, row.data(), cols, codes.data(), scales.data(), static_cast<float>(tensor_scale));
   dequantize_row(tier, codes.data(), scales.data(), cols, back.data());
   for (int64_t first = 0; first < cols; first += kTierGroup) {
     const int64_t end = std::min(cols, first + kTierGroup);
-    float largest = 0;
-    for (int64_t k = first; k < end; ++k) largest = std::max(largest, std::fabs(to_float(row[static_cast<size_t>(k)])));
-    const bf16 scale = to_bf16(largest / static_cast<float>(most_of(tier)));
+    const bf16 scale = plain_scale(tier, largest_of(row, first, end), tensor_scale);
     ASSERT_EQ(scales[static_cast<size_t>(first / kTierGroup)].bits, scale.bits);
     for (int64_t k = first; k < end; ++k) {
       const float w = to_float(row[static_cast<size_t>(k)]), s = to_float(scale);
@@ -154,7 +178,7 @@ TEST(Tier, NamesAndSizes) {
   EXPECT_EQ(tier_bits(Tier::kBf16), 16);
   EXPECT_EQ(tier_bits(Tier::kW8), 9);
   EXPECT_EQ(tier_bits(Tier::kInt4), 5);
-  EXPECT_EQ(tier_bits(Tier::kNvfp4), 4.5);
+  EXPECT_EQ(tier_bits(Tier::kNvfp4), 5);
   EXPECT_EQ(code_bytes(Tier::kW4, 17), 9);
   EXPECT_EQ(code_bytes(Tier::kInt8, 17), 17);
 }

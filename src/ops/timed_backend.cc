@@ -122,14 +122,12 @@ class TimedBackend : public Backend {
   void upload(const void* host, Tensor tensor) override { b_.upload(host, tensor); }
   void download(Tensor tensor, void* host) override { b_.download(tensor, host); }
   void copy(Tensor from, Tensor to) override { b_.copy(from, to); }
-  bool has_kv_mode(KvMode mode) const override { return b_.has_kv_mode(mode); }
   OwnedKv allocate_kv(int64_t slots, const AttentionShape& shape, KvMode mode) override {
     return b_.allocate_kv(slots, shape, mode);
   }
   void read_kv(KvLayer cache, const AttentionShape& shape, int64_t slot, float* k, float* v) override {
     b_.read_kv(cache, shape, slot, k, v);
   }
-  bool has_tier(Tier tier) const override { return b_.has_tier(tier); }
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
     return b_.place(parts, biases, role);

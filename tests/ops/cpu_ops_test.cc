@@ -132,7 +132,7 @@ void PrintTo(const TierParam& p, std::ostream* out) {
 std::vector<TierParam> tier_params() {
   std::vector<TierParam> out;
   for (const cpu::Kernels* k : cpu::usable_kernels()) {
-    for (Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4}) out.push_back({k->name, tier});
+    for (Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4}) out.push_back({k->name, tier});
   }
   return out;
 }

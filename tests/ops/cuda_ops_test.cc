@@ -64,7 +64,6 @@ class CudaOps : public testing_cuda::OnDevice<testing::TestWithParam<std::string
   void for_cases(Body body) const {
     for (const OpCase& c : op_cases()) {
       if (c.op != GetParam()) continue;
-      if (c.kv != KvMode::kBf16 && !testing_cuda::make_backend()->has_kv_mode(c.kv)) continue;
       SCOPED_TRACE(c.name());
       body(c);
     }
@@ -196,8 +195,10 @@ TEST_P(CudaTierRows, WeightsAreThoseOfTheTier) {
   }
   const auto w = backend->place({{"w", DType::kBF16, {kOut, kIn}, weights.data()}}, {}, {0, "o_proj", tier});
   std::vector<float> want(kOut * kIn);
-  for (int64_t o = 0; o < kOut; ++o)
-    round_to_tier(tier, &weights[static_cast<size_t>(o * kIn)], kIn, &want[static_cast<size_t>(o * kIn)]);
+  const float tensor_scale = tensor_scale_of(tier, weights.data(), kOut * kIn);
+  for (int64_t o = 0; o < kOut; ++o) {
+    round_to_tier(tier, &weights[static_cast<size_t>(o * kIn)], kIn, &want[static_cast<size_t>(o * kIn)], tensor_scale);
+  }
   const OwnedTensor x = backend->allocate(kRows, kIn, DType::kBF16), y = backend->allocate(kRows, kOut, DType::kF32);
   std::vector<float> got(kRows * kOut);
   for (int64_t first = 0; first < kIn; first += kRows) {
@@ -256,7 +257,7 @@ TEST_P(CudaTierRows, WhatIsNotFiniteShows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tiers, CudaTierRows,
-                         testing::Values(Tier::kBf16, Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4),
+                         testing::Values(Tier::kBf16, Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4),
                          [](const auto& info) { return std::string(tier_name(info.param)); });
 
 TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {

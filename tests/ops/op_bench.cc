@@ -30,13 +30,16 @@ CodedPart::CodedPart(Tier t, int64_t out_features, int64_t in_features, uint32_t
   for (bf16& w : rows) w = to_bf16(normal(random));
   codes.resize(static_cast<size_t>(out * code_bytes(tier, in)));
   scales.resize(static_cast<size_t>(out * tier_groups(in)));
+  tensor_scale = tensor_scale_of(tier, rows.data(), out * in);
   std::vector<float> values(static_cast<size_t>(in));
   for (int64_t o = 0; o < out; ++o) {
     const bf16* row = rows.data() + o * in;
-    quantize_row(tier, row, in, codes.data() + o * code_bytes(tier, in), scales.data() + o * tier_groups(in));
-    round_to_tier(tier, row, in, values.data());
+    quantize_row(tier, row, in, codes.data() + o * code_bytes(tier, in), scales.data() + o * tier_groups(in),
+                 tensor_scale);
+    round_to_tier(tier, row, in, values.data(), tensor_scale);
     std::transform(values.begin(), values.end(), rounded.data() + o * in, to_bf16);
   }
+  for (const bf16 s : scales) narrow.push_back(narrow_scale(s, tensor_scale));
 }
 
 std::vector<int32_t> Bench::distinct_below(int32_t n, int64_t count) {

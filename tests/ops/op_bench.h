@@ -21,12 +21,16 @@ struct CodedPart {
   CodedPart(Tier tier, int64_t out, int64_t in, uint32_t seed);
 
   HostTensor tensor(const bf16* data) const { return {"w", DType::kBF16, {out, in}, data}; }
-  CodedMatrix coded() const { return {tier, codes.data(), scales.data()}; }
+  CodedMatrix coded() const {
+    if (tier == Tier::kNvfp4) return {tier, codes.data(), narrow.data(), tensor_scale};
+    return {tier, codes.data(), scales.data()};
+  }
 
   Tier tier;
   int64_t out, in;
   std::vector<bf16> rows, rounded, scales;
-  std::vector<uint8_t> codes;
+  std::vector<uint8_t> codes, narrow;  // narrow: scales of nvfp4
+  float tensor_scale;
 };
 
 // Inputs and outputs of one run on one backend. Host weights live as long as the run. Around every row tensor lies NaN: what an

@@ -625,7 +625,7 @@ void add_fused_tiers(Cases& cases, Tier tier, const TierShape& s) {
 }
 
 void add_tiers(Cases& cases) {
-  for (const Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4}) {
+  for (const Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4}) {
     for (const TierShape& s : {TierShape{1, 5, 72},
                                {3, 77, 214},
                                {8, 77, 2048},

@@ -181,6 +181,7 @@ TEST_P(CudaGraph, SameBitsInATier) {
                                     {"w8", {Tier::kW8, {}}},
                                     {"int4", {Tier::kInt4, {}}},
                                     {"w4", {Tier::kW4, {}}},
+                                    {"nvfp4", {Tier::kNvfp4, {}}},
                                     {"mixed", mixed}}) {
     SCOPED_TRACE(name);
     expect_same_for_any_number_of_sequences(GetParam(), tiers, KvMode::kBf16);
