@@ -39,7 +39,7 @@ Json folded_json(const Calibration& calibration, const std::vector<FoldedProject
   Json j = {{"calibration", calibration.name}, {"conversations", calibration.requests.size()}};
   for (const FoldedProjection& p : folded) {
     j["projections"].push_back(
-        {{"projection", p.projection}, {"alpha", p.alpha}, {"unfolded_error", p.unfolded_error}, {"error", p.error}});
+        {{"projection", p.projection}, {"alpha", p.alpha}, {"plain_error", p.plain_error}, {"error", p.error}});
   }
   return j;
 }
@@ -55,12 +55,12 @@ void print_folded(const Quantize& o, const std::vector<FoldedProjection>& folded
   double error = 0, unfolded = 0;
   for (const FoldedProjection& p : folded) {
     error += p.error;
-    unfolded += p.unfolded_error;
+    unfolded += p.plain_error;
   }
   const size_t conversations = o.calibration->requests.size();
-  std::cout << fmt::format("          folded by {} conversation{}: errors of {} products {:.0f} % smaller on average\n",
-                           conversations, conversations == 1 ? "" : "s", folded.size(),
-                           unfolded > 0 ? 100 * (1 - error / unfolded) : 0.0);
+  std::cout << fmt::format(
+      "          calibrated by {} conversation{}: errors of {} products {:.0f} % smaller on average\n", conversations,
+      conversations == 1 ? "" : "s", folded.size(), unfolded > 0 ? 100 * (1 - error / unfolded) : 0.0);
 }
 
 int quantize(const Choices& c) {

@@ -100,16 +100,16 @@ struct Quantize {
   // Keeps the BF16 weights too: prefill then multiplies by those, and any tier can be loaded. Without, prefill multiplies by what the
   // codes stand for, rounded to BF16.
   bool keep_bf16 = false;
-  // Folds outliers into the weights before those in 4 bits are quantised. In BF16 the checkpoint computes what it did; a tied head in 4 bits
+  // Folds outliers into the weights before those in 4 bits are quantised, with scales that lose least. In BF16 the checkpoint computes what it did; a tied head in 4 bits
   // gets weights of its own.
   std::optional<Calibration> calibration;
   int threads = 0;  // 0: every processor this process may use
 };
 // Errors are those of the product: its squares over the product's own, with inputs as large as the calibration's.
 struct FoldedProjection {
-  std::string projection;  // L<layer>.<projection>, or lm_head
-  double alpha = 0;        // power of the inputs' magnitudes that factors were searched from; 0: from 1
-  double unfolded_error = 0, error = 0;
+  std::string projection;             // L<layer>.<projection>, or lm_head
+  double alpha = 0;                   // power of the inputs' magnitudes that factors were searched from; 0: from 1
+  double plain_error = 0, error = 0;  // without a calibration, and with it
 };
 struct QuantizeReport {
   std::filesystem::path folder;

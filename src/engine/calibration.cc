@@ -204,7 +204,8 @@ Folding find_folding(const Quantize& o, const ModelFiles& source, const ModelCon
   Folding folding;
   for (const Search& s : searches) {
     add_fold(s.projection, made, s.found.exponents, folding.folds);
-    folding.projections.push_back({label(s.projection), s.found.alpha, s.found.unfolded_error, s.found.error});
+    for (const ProjectionPart& part : parts_of(s.projection, made)) folding.importance[part.rows] = s.found.importance;
+    folding.projections.push_back({label(s.projection), s.found.alpha, s.found.plain_error, s.found.error});
   }
   return folding;
 }

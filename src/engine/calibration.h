@@ -9,7 +9,9 @@
 namespace vireo {
 
 struct Folding {
-  Folds folds;  // by the names of the checkpoint to be written
+  // By the names of the checkpoint to be written.
+  Folds folds;
+  std::unordered_map<std::string, std::vector<float>> importance;  // of the inputs, for quantize_row_fitted
   std::vector<FoldedProjection> projections;
 };
 

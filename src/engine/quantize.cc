@@ -20,6 +20,7 @@
 #include "files/output_file.h"
 #include "files/quote.h"
 #include "files/shard.h"
+#include "model/fitted_scales.h"
 #include "model/quantization.h"
 #include "ops/reference.h"
 
@@ -187,8 +188,8 @@ std::vector<Output> plan_files(const Job& job, const Parts& parts) {
 
 class Writer {
  public:
-  Writer(const Quantize& o, const Parts& parts, const Folds& folds, uint64_t total, const Progress& progress)
-      : parts_(parts), folds_(folds), pool_(o.threads), total_(total), progress_(progress) {}
+  Writer(const Quantize& o, const Parts& parts, const Folding& folding, uint64_t total, const Progress& progress)
+      : parts_(parts), folding_(folding), pool_(o.threads), total_(total), progress_(progress) {}
 
   void write(const fs::path& folder, const Output& output) {
     OutputFile file(folder / output.shard.file);
@@ -229,8 +230,14 @@ class Writer {
   }
 
   const Fold* fold_of(const HostTensor& t) const {
-    const auto found = folds_.find(t.name);
-    return found == folds_.end() ? nullptr : &found->second;
+    const auto found = folding_.folds.find(t.name);
+    return found == folding_.folds.end() ? nullptr : &found->second;
+  }
+
+  // Null: all matter the same.
+  const float* importance_of(const HostTensor& t) const {
+    const auto found = folding_.importance.find(t.name);
+    return found == folding_.importance.end() ? nullptr : found->second.data();
   }
 
   void write_rows(const OutputFile& file, const HostTensor& t, uint64_t offset) {
@@ -267,14 +274,23 @@ class Writer {
     const int64_t row_codes = code_bytes(p.tier, p.in), row_scales = tier_groups(p.in);
     const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
     const Fold* fold = fold_of(t);
+    const float* importance = importance_of(t);
     const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
     in_pieces(file, p.out, rows_at_once(p.in), row_bytes, [&](int64_t first, int64_t count) {
       std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
       std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
       const std::vector<bf16> changed = fold ? folded(*fold, t, first, count) : std::vector<bf16>();
       const bf16* rows = fold ? changed.data() : static_cast<const bf16*>(t.data) + first * p.in;
-      for (int64_t r = 0; r < count; ++r)
-        quantize_row(p.tier, rows + r * p.in, p.in, codes.data() + r * row_codes, scales.data() + r * row_scales);
+      for (int64_t r = 0; r < count; ++r) {
+        const bf16* row = rows + r * p.in;
+        uint8_t* row_to = codes.data() + r * row_codes;
+        bf16* scales_to = scales.data() + r * row_scales;
+        if (importance) {
+          quantize_row_fitted(p.tier, row, importance, p.in, row_to, scales_to);
+        } else {
+          quantize_row(p.tier, row, p.in, row_to, scales_to);
+        }
+      }
       const int error = file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
       if (error != 0) return error;
       return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales) * sizeof(bf16), scales.data(),
@@ -283,7 +299,7 @@ class Writer {
   }
 
   const Parts& parts_;
-  const Folds& folds_;
+  const Folding& folding_;
   ThreadPool pool_;
   uint64_t done_ = 0, total_;
   const Progress& progress_;
@@ -345,7 +361,7 @@ QuantizeReport write_folder(const Quantize& o, const Progress& progress, const O
   PartialFolder partial(folder, kCommand, [](const fs::path& path) { return fs::exists(path / kMark); });
   write_text_file(partial.path() / kMark, "");
   write_small_files(o, job, folding, partial.path());
-  Writer writer(o, parts, folding.folds, report.bytes, progress);
+  Writer writer(o, parts, folding, report.bytes, progress);
   write_weights(outputs, partial.path(), writer);
   fs::remove(partial.path() / kMark);
   partial.keep();

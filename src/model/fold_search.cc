@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "model/fitted_scales.h"
 
 namespace vireo {
 namespace {
@@ -67,6 +68,30 @@ class Search {
     }
   }
 
+  // Of an error of the folded weights of an input, in that of the product.
+  float importance(int64_t input) const {
+    const double squares = task_.input_squares[static_cast<size_t>(input)];
+    return static_cast<float>(std::ldexp(squares, -2 * exponents_[factor_of(input)]));
+  }
+
+  // Without factors, and with the scales of quantize_row.
+  double plain_error() const {
+    double sum = 0;
+    for (int64_t group = 0; group < static_cast<int64_t>(errors_.size()); ++group) {
+      const int64_t first = group * kTierGroup, width = std::min(kTierGroup, inputs_ - first);
+      for (int64_t r = 0; r < rows_; ++r) {
+        const bf16* row = sample(group, r);
+        float rounded[kTierGroup];
+        round_to_tier(task_.tier, row, width, rounded);
+        for (int64_t c = 0; c < width; ++c) {
+          const double d = double{rounded[c]} - to_float(row[c]);
+          sum += task_.input_squares[static_cast<size_t>(first + c)] * d * d;
+        }
+      }
+    }
+    return sum / energy_;
+  }
+
   double total() const { return std::accumulate(errors_.begin(), errors_.end(), 0.0) / energy_; }
   const std::vector<int8_t>& exponents() const { return exponents_; }
 
@@ -91,6 +116,8 @@ class Search {
     }
     if (!(energy_ > 0)) energy_ = 1;
   }
+
+  const bf16* sample(int64_t group, int64_t row) const { return weights_.data() + (group * rows_ + row) * kTierGroup; }
 
   const bf16* row_of(int64_t row) const {
     for (const HostTensor& part : task_.parts) {
@@ -119,23 +146,17 @@ class Search {
   double error(int64_t group) const {
     const int64_t first = group * kTierGroup, width = std::min(kTierGroup, inputs_ - first);
     Fold fold;
-    double share[kTierGroup];  // of an error of the folded weight in that of the product
+    float share[kTierGroup];
     for (int64_t c = 0; c < width; ++c) {
       fold.cols.push_back(exponents_[factor_of(first + c)]);
-      share[c] = std::ldexp(task_.input_squares[static_cast<size_t>(first + c)], -2 * fold.cols.back());
+      share[c] = importance(first + c);
     }
     bf16 row[kTierGroup], scale;
     uint8_t codes[kTierGroup];
-    float rounded[kTierGroup];
     double sum = 0;
     for (int64_t r = 0; r < rows_; ++r) {
-      fold_row(fold, 0, weights_.data() + (group * rows_ + r) * kTierGroup, width, row);
-      quantize_row(task_.tier, row, width, codes, &scale);
-      dequantize_row(task_.tier, codes, &scale, width, rounded);
-      for (int64_t c = 0; c < width; ++c) {
-        const double d = double{rounded[c]} - to_float(row[c]);
-        sum += share[c] * d * d;
-      }
+      fold_row(fold, 0, sample(group, r), width, row);
+      sum += quantize_row_fitted(task_.tier, row, share, width, codes, &scale);
     }
     return sum;
   }
@@ -173,8 +194,8 @@ class Search {
 
 FoundFold find_fold(const FoldTask& task) {
   Search search(task);
-  FoundFold found{.exponents = search.powers(0)};
-  found.error = found.unfolded_error = search.set(found.exponents);
+  FoundFold found{.exponents = search.powers(0), .plain_error = search.plain_error()};
+  found.error = search.set(found.exponents);
   for (int i = 1; i <= kAlphas; ++i) {
     const double alpha = static_cast<double>(i) / kAlphas;
     const std::vector<int8_t> exponents = search.powers(alpha);
@@ -188,6 +209,8 @@ FoundFold find_fold(const FoldTask& task) {
   search.descend();
   found.exponents = search.exponents();
   found.error = search.total();
+  for (size_t c = 0; c < task.input_squares.size(); ++c)
+    found.importance.push_back(search.importance(static_cast<int64_t>(c)));
   return found;
 }
 

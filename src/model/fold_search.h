@@ -19,12 +19,13 @@ struct FoldTask {
 
 struct FoundFold {
   std::vector<int8_t> exponents;  // of the maker's factors
+  std::vector<float> importance;  // of an error of the folded weights of each input, for quantize_row_fitted
   double alpha = 0;               // the search began at (magnitude of an input / their geometric mean)^alpha
   // Of the product: the squares of its error over its own squares, inputs being as large as the task says and independent.
-  double error = 0, unfolded_error = 0;
+  double plain_error = 0, error = 0;  // without factors and with the usual scales, and with these and fitted ones
 };
 
-// Never worse than without factors, on the rows that it looks at (512 at most, spread over all). A factor that would not be exact stays 1.
+// Never worse than plain, on the rows that it looks at (512 at most, spread over all). A factor that would not be exact stays 1.
 FoundFold find_fold(const FoldTask& task);
 
 }  // namespace vireo

@@ -75,7 +75,7 @@ class Quantize(ProgramTest):
         self.assertEqual((folded["calibration"], folded["conversations"]), (str(scenes), 4))
         self.assertEqual(len(folded["projections"]), 25)
         for p in folded["projections"]:
-            self.assertLess(p["error"], p["unfolded_error"], p)
+            self.assertLess(p["error"], p["plain_error"], p)
         told = json.loads((folder / "config.json").read_text())["quantization_config"]["folded"]
         self.assertEqual((told["calibration"], told["conversations"]), ("scenes.jsonl", 4))
         self.assertEqual(told["alpha"], {p["projection"]: p["alpha"] for p in folded["projections"]})
@@ -89,7 +89,7 @@ class Quantize(ProgramTest):
 
     def test_words_about_a_calibration(self):
         written = self.quantize("--wq", "mlp_down=int4", "--calibrate", self.scenes(1))
-        self.assertRegex(written.stdout, r"\n +folded by 1 conversation: errors of 6 products \d+ % smaller")
+        self.assertRegex(written.stdout, r"\n +calibrated by 1 conversation: errors of 6 products \d+ % smaller")
         self.assertEqual(written.stderr, "")
 
     def test_refused_calibrations(self):
