@@ -101,10 +101,9 @@ void add_quantize(CLI::App& app, Action& action) {
   c->add_option("-o,--out", o->folder, "folder to write; empty, or not there yet")->type_name("DIR")->required();
   c->add_flag("--keep-bf16", o->keep_bf16,
               "keep the bf16 weights beside the codes: prefill is that of the source, and any tier can be loaded");
-  c->add_option("--calibrate", choices->calibrate,
-                "conversations, as fidelity takes them: of weights in 4 bits, those that they show to matter are kept "
-                "better, and bf16 "
-                "computes what it did (w4 and int4)")
+  c->add_option(
+       "--calibrate", choices->calibrate,
+       "conversations, as fidelity takes them, by which w4 and int4 keep best what matters; bf16 computes what it did")
       ->type_name("FILE");
   c->add_option("-t,--threads", o->threads, "0: every processor this process may use")->capture_default_str();
   c->add_flag("--json", choices->json, "for machines");
