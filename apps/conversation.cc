@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 namespace vireo::app {
 namespace {
@@ -97,6 +100,30 @@ std::string read_text(const std::string& path) {
       throw Error(ErrorKind::kCapacity, fmt::format("{} has more than {} bytes: split it", path, kMost));
   }
   return text;
+}
+
+std::vector<Request> read_conversations(const std::string& path) {
+  std::vector<Request> requests;
+  const auto folder = std::filesystem::absolute(path).parent_path();
+  const std::string text = read_text(path);
+  const auto add = [&](const std::string& json, const std::string& where) {
+    try {
+      requests.push_back(parse_messages(json, folder));
+    } catch (const Error& e) {
+      throw Error(e.kind(), where + ": " + e.what());
+    }
+  };
+  if (std::filesystem::path(path).extension() != ".jsonl") {
+    add(text, path);
+    return requests;
+  }
+  std::istringstream lines(text);
+  int number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    ++number;
+    if (line.find_first_not_of(" \t\r") != line.npos) add(line, fmt::format("{} line {}", path, number));
+  }
+  return requests;
 }
 
 void add_sampling_options(CLI::App& command, Sampling& s, std::vector<std::string>& stop) {

@@ -20,6 +20,8 @@ Part video_part(const std::string& path, double fps, const std::string& option);
 
 // The whole of a --messages file, which may be a pipe.
 std::string read_text(const std::string& path);
+// Those of a file: of .jsonl one a line, else its only one. Throws Error naming the line.
+std::vector<Request> read_conversations(const std::string& path);
 
 // --temp, --top-k, ... and --stop.
 void add_sampling_options(CLI::App& command, Sampling& sampling, std::vector<std::string>& stop);

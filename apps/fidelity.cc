@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "commands.h"
 #include "conversation.h"
@@ -23,26 +21,6 @@ struct Choices {
   std::vector<std::string> prompts;
   bool json = false;
 };
-
-// A conversation a line, or the file's only one.
-void add_conversations(const std::string& path, std::vector<Request>& requests) {
-  const auto folder = std::filesystem::absolute(path).parent_path();
-  const std::string text = read_text(path);
-  const auto add = [&](const std::string& json, const std::string& where) {
-    try {
-      requests.push_back(parse_messages(json, folder));
-    } catch (const Error& e) {
-      throw Error(e.kind(), where + ": " + e.what());
-    }
-  };
-  if (std::filesystem::path(path).extension() != ".jsonl") return add(text, path);
-  std::istringstream lines(text);
-  int number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    ++number;
-    if (line.find_first_not_of(" \t\r") != line.npos) add(line, fmt::format("{} line {}", path, number));
-  }
-}
 
 Json score_json(const FidelityScore& s) {
   return {{"steps", s.steps},         {"cosine_mean", s.cosine_mean}, {"cosine_least", s.cosine_least},
@@ -64,7 +42,7 @@ void print_row(const std::string& name, const FidelityScore& s) {
 
 int run_fidelity(const Choices& c) {
   FidelityOptions o = c.fidelity;
-  if (!c.messages.empty()) add_conversations(c.messages, o.requests);
+  if (!c.messages.empty()) o.requests = read_conversations(c.messages);
   for (const std::string& prompt : c.prompts) {
     o.requests.emplace_back().messages.push_back({.role = "user", .content = {{.text = prompt}}});
   }

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "conversation.h"
 #include "stored_tiers.h"
 #include "terminal.h"
 #include "vireo/tools.h"
@@ -16,28 +17,66 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+struct Choices {
+  Quantize quantize;
+  std::string calibrate;
+  bool json = false;
+};
+
 QuantizeReport write_with_progress(const Quantize& o) {
+  StageLine stage;
   ProgressLine line("writing " + o.folder.string());
-  return quantize_checkpoint(o, [&](uint64_t done, uint64_t total) { line.show(done, total); });
+  return quantize_checkpoint(
+      o,
+      [&](uint64_t done, uint64_t total) {
+        stage.clear();
+        line.show(done, total);
+      },
+      [&](const std::string& name, int64_t done, int64_t total) { stage.show(name, done, total); });
 }
 
-Json report_json(const QuantizeReport& r, double seconds) {
-  Json j = {{"folder", r.folder.string()}, {"source_bytes", r.source_bytes}, {"bytes", r.bytes}, {"seconds", seconds}};
-  j["tiers"] = tiers_json(r.tiers);
+Json folded_json(const Calibration& calibration, const std::vector<FoldedProjection>& folded) {
+  Json j = {{"calibration", calibration.name}, {"conversations", calibration.requests.size()}};
+  for (const FoldedProjection& p : folded) {
+    j["projections"].push_back(
+        {{"projection", p.projection}, {"alpha", p.alpha}, {"plain_error", p.plain_error}, {"error", p.error}});
+  }
   return j;
 }
 
-int quantize(const Quantize& o, bool json) {
+Json report_json(const Quantize& o, const QuantizeReport& r, double seconds) {
+  Json j = {{"folder", r.folder.string()}, {"source_bytes", r.source_bytes}, {"bytes", r.bytes}, {"seconds", seconds}};
+  j["tiers"] = tiers_json(r.tiers);
+  if (o.calibration) j["folded"] = folded_json(*o.calibration, r.folded);
+  return j;
+}
+
+void print_folded(const Quantize& o, const std::vector<FoldedProjection>& folded) {
+  double error = 0, unfolded = 0;
+  for (const FoldedProjection& p : folded) {
+    error += p.error;
+    unfolded += p.plain_error;
+  }
+  const size_t conversations = o.calibration->requests.size();
+  std::cout << fmt::format(
+      "          calibrated by {} conversation{}: errors of {} products {:.0f} % smaller on average\n", conversations,
+      conversations == 1 ? "" : "s", folded.size(), unfolded > 0 ? 100 * (1 - error / unfolded) : 0.0);
+}
+
+int quantize(const Choices& c) {
+  Quantize o = c.quantize;
+  if (!c.calibrate.empty()) o.calibration = Calibration{c.calibrate, read_conversations(c.calibrate)};
   const auto start = std::chrono::steady_clock::now();
   const QuantizeReport r = write_with_progress(o);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  if (json) {
-    std::cout << report_json(r, took.count()).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+  if (c.json) {
+    std::cout << report_json(o, r, took.count()).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   } else {
     const auto gb = [](uint64_t bytes) { return static_cast<double>(bytes) / 1e9; };
     std::cout << fmt::format("wrote {}: {:.2f} GB of {:.2f} GB in {:.1f} s\n", r.folder.string(), gb(r.bytes),
                              gb(r.source_bytes), took.count());
     print_tiers(r.tiers);
+    if (o.calibration) print_folded(o, r.folded);
   }
   flush_stdout();
   return kDone;
@@ -46,8 +85,8 @@ int quantize(const Quantize& o, bool json) {
 }  // namespace
 
 void add_quantize(CLI::App& app, Action& action) {
-  auto o = std::make_shared<Quantize>();
-  auto json = std::make_shared<bool>(false);
+  auto choices = std::make_shared<Choices>();
+  Quantize* o = &choices->quantize;
   o->hub_cache = hub_cache();
   CLI::App* c = app.add_subcommand(
       "quantize",
@@ -62,9 +101,13 @@ void add_quantize(CLI::App& app, Action& action) {
   c->add_option("-o,--out", o->folder, "folder to write; empty, or not there yet")->type_name("DIR")->required();
   c->add_flag("--keep-bf16", o->keep_bf16,
               "keep the bf16 weights beside the codes: prefill is that of the source, and any tier can be loaded");
+  c->add_option(
+       "--calibrate", choices->calibrate,
+       "conversations, as fidelity takes them, by which w4 and int4 keep best what matters; bf16 computes what it did")
+      ->type_name("FILE");
   c->add_option("-t,--threads", o->threads, "0: every processor this process may use")->capture_default_str();
-  c->add_flag("--json", *json, "for machines");
-  c->callback([o, json, &action] { action = [o, json] { return quantize(*o, *json); }; });
+  c->add_flag("--json", choices->json, "for machines");
+  c->callback([choices, &action] { action = [choices] { return quantize(*choices); }; });
 }
 
 }  // namespace vireo::app

@@ -84,6 +84,12 @@ struct RandomCheckpoint {
 // for an option or a folder with other files in it, kCapacity for a disk too small, kInput for one that cannot be written.
 void write_random_checkpoint(const RandomCheckpoint& options, const Progress& progress = {});
 
+// Conversations that show which inputs of the projections are large.
+struct Calibration {
+  std::string name;  // of their file, for messages and config.json
+  std::vector<Request> requests;
+};
+
 // A checkpoint with the decoder's projections in a tier, which every load then uses as they are.
 struct Quantize {
   std::string checkpoint;  // in BF16
@@ -94,17 +100,29 @@ struct Quantize {
   // Keeps the BF16 weights too: prefill then multiplies by those, and any tier can be loaded. Without, prefill multiplies by what the
   // codes stand for, rounded to BF16.
   bool keep_bf16 = false;
+  // Folds outliers into the weights before those in 4 bits are quantised, with scales that lose least. In BF16 the checkpoint computes what it did; a tied head in 4 bits
+  // gets weights of its own.
+  std::optional<Calibration> calibration;
   int threads = 0;  // 0: every processor this process may use
+};
+// Errors are those of the product: its squares over the product's own, with inputs as large as the calibration's.
+struct FoldedProjection {
+  std::string projection;             // L<layer>.<projection>, or lm_head
+  double alpha = 0;                   // power of the inputs' magnitudes that factors were searched from; 0: from 1
+  double plain_error = 0, error = 0;  // without a calibration, and with it
 };
 struct QuantizeReport {
   std::filesystem::path folder;
   uint64_t source_bytes = 0;  // of tensors
   uint64_t bytes = 0;
   std::vector<StoredTier> tiers;
+  std::vector<FoldedProjection> folded;  // with a calibration
 };
-// The folder appears under its name when it is whole. Throws Error: kUsage for an option, a folder that is not empty, or a checkpoint that is
-// quantised already; kCapacity for a disk too small; kInput for a folder that cannot be written.
-QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress = {});
+// The folder appears under its name when it is whole. Stages, before anything is written: "calibration" (conversations done), "folding"
+// (projections done). Throws Error: kUsage for an option, a folder that is not empty, or a checkpoint that is quantised already; kCapacity for
+// a disk too small; kInput for a folder that cannot be written, or a conversation, which it names.
+QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress = {},
+                                   const OnStage& on_stage = {});
 
 struct Finding {
   enum class Level { kOk, kNote, kProblem };

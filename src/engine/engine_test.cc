@@ -276,7 +276,7 @@ TEST(Engine, TiersChangeInPlace) {
   EXPECT_NE(logits(*engine), plain);
   EXPECT_GT(engine->info().weight_bytes, bytes);
   for (const auto& [key, tier] :
-       {std::pair{"L99.o_proj", "w8"}, {"L07.o_proj", "w8"}, {"nose", "w8"}, {"o_proj", "nvfp4"}}) {
+       {std::pair{"L99.o_proj", "w8"}, {"L07.o_proj", "w8"}, {"nose", "w8"}, {"o_proj", "fp4"}}) {
     EXPECT_THROW(engine->set_wq_overrides({{key, tier}}), Error) << key;
     EXPECT_NO_THROW(engine->decode_step(3)) << "the conversation goes on";
   }

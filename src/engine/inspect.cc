@@ -52,7 +52,7 @@ std::vector<std::pair<std::string, uint64_t>> bytes_by_tier(const ModelFiles& fi
   const uint64_t head = static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
   const uint64_t rest = bf16 - 2 * (quantised - (files.config.tied_head ? head : 0));
   const auto bytes = [&](Tier tier) { return rest + tier_bytes(TierPlan(tier, {}), files.config.text); };
-  return {{"bf16", bf16}, {"w8, int8", bytes(Tier::kW8)}, {"w4, int4, nvfp4", bytes(Tier::kW4)}};
+  return {{"bf16", bf16}, {"w8, int8", bytes(Tier::kW8)}, {"w4, int4", bytes(Tier::kW4)}};
 }
 
 // Elements of codes and scales, less those of the rows that they stand for alone. load_weights has found them.

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "base/thread_pool.h"
+#include "engine/calibration.h"
 #include "engine/model.h"
 #include "engine/options.h"
 #include "engine/output_folder.h"
@@ -19,6 +20,7 @@
 #include "files/output_file.h"
 #include "files/quote.h"
 #include "files/shard.h"
+#include "model/fitted_scales.h"
 #include "model/quantization.h"
 #include "ops/reference.h"
 
@@ -31,7 +33,8 @@ constexpr char kCommand[] = "quantize";
 constexpr char kMark[] = ".vireo-quantize";  // in a folder that is not whole yet: the next run may remove it
 constexpr int64_t kPiece = 1 << 20;          // weights made and written at once by a thread
 constexpr int64_t kPiecesPerRun = 32;        // between two reports of progress
-constexpr uint64_t kHeaders = 8 << 20;       // room for the headers of the files and the index
+constexpr char kEmbedding[] = "model.language_model.embed_tokens.weight", kHead[] = "lm_head.weight";
+constexpr uint64_t kHeaders = 8 << 20;  // room for the headers of the files and the index
 
 // What else a checkpoint is made of. Other files stay where they are.
 constexpr const char* kSmallFiles[] = {"generation_config.json",
@@ -78,6 +81,30 @@ void check_has_tier(const ModelConfig& config) {
                           config.text.num_experts > 0 ? ", as experts stay bf16" : ""));
 }
 
+void check_calibration(const Quantize& o, const ModelConfig& config) {
+  if (!o.calibration) return;
+  if (o.calibration->requests.empty()) {
+    throw Error(ErrorKind::kUsage,
+                fmt::format("{} has no conversation to calibrate by: give a file with some", o.calibration->name));
+  }
+  const TierPlan plan = config.quantization->plan();
+  const auto all = projections(config.text);
+  if (std::ranges::any_of(all, [&](const Projection& p) { return plan.of(p.layer, p.name) == Tier::kNvfp4; })) {
+    throw Error(ErrorKind::kUsage,
+                "--calibrate does not know nvfp4: give --weight-mode and --wq w4 or int4, or leave out --calibrate");
+  }
+  if (std::ranges::any_of(all, [&](const Projection& p) { return has_nibbles(plan.of(p.layer, p.name)); })) return;
+  throw Error(
+      ErrorKind::kUsage,
+      "--calibrate folds outliers of projections in 4 bits, and none would be in w4 or int4: give --weight-mode "
+      "w4 or int4, or leave out --calibrate, as 8 bits gain next to nothing");
+}
+
+// A tied head whose inputs are folded cannot be the embedding any more.
+bool keeps_tied_head(const Quantize& o, const ModelConfig& config) {
+  return config.tied_head && !(o.calibration && has_nibbles(config.quantization->plan().of(-1, "lm_head")));
+}
+
 // The source, and the config of what is made of it.
 struct Job {
   ModelFiles files;
@@ -98,6 +125,8 @@ Job open_job(const Quantize& o) {
   job.config = job.files.config;
   job.config.quantization = quantization_of(tier_plan(options, job.files.config), o, job.config.text);
   check_has_tier(job.config);
+  check_calibration(o, job.config);
+  job.config.tied_head = keeps_tied_head(o, job.config);
   const auto backend = make_reference_backend();
   load_weights(job.files.checkpoint, job.files.config,
                *backend);  // checks every name and shape; copies next to nothing
@@ -120,7 +149,7 @@ Parts coded_parts(const ModelConfig& config) {
 // One file: the source's tensors, and what becomes of them in the order of their data.
 struct Output {
   Shard shard;
-  std::vector<const HostTensor*> sources;
+  std::vector<HostTensor> sources;
 };
 
 // A tied head that lies in the source too, where the embedding is what counts: its name goes to the codes.
@@ -131,7 +160,7 @@ bool is_superseded(const HostTensor& source, const Parts& parts) {
 
 void add_tensor(const HostTensor& source, const Parts& parts, Output& output) {
   if (is_superseded(source, parts)) return;
-  output.sources.push_back(&source);
+  output.sources.push_back(source);
   const auto found = parts.find(source.name);
   if (found == parts.end() || found->second.has_rows) {
     output.shard.tensors.push_back({source.name, source.dtype, source.shape});
@@ -144,12 +173,16 @@ void add_tensor(const HostTensor& source, const Parts& parts, Output& output) {
 }
 
 // The files of the source under their names. Wide elements come first, so that all are aligned.
-std::vector<Output> plan_files(const Checkpoint& checkpoint, const Parts& parts) {
+std::vector<Output> plan_files(const Job& job, const Parts& parts) {
+  const Checkpoint& checkpoint = job.files.checkpoint;
+  const bool unties = job.files.config.tied_head && !job.config.tied_head;
   std::vector<Output> outputs;
   for (const HostTensor& t : checkpoint.tensors()) {
     const std::string file = checkpoint.file_of(t).filename().string();
     if (outputs.empty() || outputs.back().shard.file != file) outputs.push_back({{file, {}}, {}});
+    if (unties && t.name == kHead) continue;
     add_tensor(t, parts, outputs.back());
+    if (unties && t.name == kEmbedding) add_tensor({kHead, t.dtype, t.shape, t.data}, parts, outputs.back());
   }
   for (Output& output : outputs) {
     std::ranges::stable_sort(output.shard.tensors, std::greater(),
@@ -160,8 +193,8 @@ std::vector<Output> plan_files(const Checkpoint& checkpoint, const Parts& parts)
 
 class Writer {
  public:
-  Writer(const Quantize& o, const Parts& parts, uint64_t total, const Progress& progress)
-      : parts_(parts), pool_(o.threads), total_(total), progress_(progress) {}
+  Writer(const Quantize& o, const Parts& parts, const Folding& folding, uint64_t total, const Progress& progress)
+      : parts_(parts), folding_(folding), pool_(o.threads), total_(total), progress_(progress) {}
 
   void write(const fs::path& folder, const Output& output) {
     OutputFile file(folder / output.shard.file);
@@ -173,12 +206,12 @@ class Writer {
       offsets[t.name] = offset;
       offset += t.bytes();
     }
-    for (const HostTensor* t : output.sources) {
-      const auto part = parts_.find(t->name);
+    for (const HostTensor& t : output.sources) {
+      const auto part = parts_.find(t.name);
       const bool is_coded = part != parts_.end();
-      if (!is_coded || part->second.has_rows) copy(file, *t, offsets.at(t->name));
-      if (is_coded) quantize(file, part->second, *t, offsets);
-      release_pages(t->data, t->bytes());
+      if (!is_coded || part->second.has_rows) write_rows(file, t, offsets.at(t.name));
+      if (is_coded) quantize(file, part->second, t, offsets);
+      release_pages(t.data, t.bytes());
     }
     file.close();
   }
@@ -201,6 +234,39 @@ class Writer {
     }
   }
 
+  const Fold* fold_of(const HostTensor& t) const {
+    const auto found = folding_.folds.find(t.name);
+    return found == folding_.folds.end() ? nullptr : &found->second;
+  }
+
+  // Null: all matter the same.
+  const float* importance_of(const HostTensor& t) const {
+    const auto found = folding_.importance.find(t.name);
+    return found == folding_.importance.end() ? nullptr : found->second.data();
+  }
+
+  void write_rows(const OutputFile& file, const HostTensor& t, uint64_t offset) {
+    const Fold* fold = fold_of(t);
+    if (!fold) return copy(file, t, offset);
+    const int64_t cols = t.shape.back(), row_bytes = cols * static_cast<int64_t>(sizeof(bf16));
+    in_pieces(file, t.size() / cols, rows_at_once(cols), static_cast<uint64_t>(row_bytes),
+              [&](int64_t first, int64_t count) {
+                const std::vector<bf16> rows = folded(*fold, t, first, count);
+                return file.try_write(offset + static_cast<uint64_t>(first * row_bytes), rows.data(),
+                                      rows.size() * sizeof(bf16));
+              });
+  }
+
+  static int64_t rows_at_once(int64_t cols) { return std::max<int64_t>(1, kPiece / cols); }
+
+  static std::vector<bf16> folded(const Fold& fold, const HostTensor& t, int64_t first, int64_t count) {
+    const int64_t cols = t.shape.back();
+    std::vector<bf16> rows(static_cast<size_t>(count * cols));
+    for (int64_t r = 0; r < count; ++r)
+      fold_row(fold, first + r, static_cast<const bf16*>(t.data) + (first + r) * cols, cols, rows.data() + r * cols);
+    return rows;
+  }
+
   void copy(const OutputFile& file, const HostTensor& t, uint64_t offset) {
     const char* data = static_cast<const char*>(t.data);
     in_pieces(file, static_cast<int64_t>(t.bytes()), kPiece * 2, 1, [&](int64_t first, int64_t count) {
@@ -212,18 +278,27 @@ class Writer {
                 const std::map<std::string, uint64_t>& offsets) {
     const int64_t row_codes = code_bytes(p.tier, p.in), row_scales = tier_groups(p.in);
     const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
-    const int64_t rows_at_once = std::max<int64_t>(1, kPiece / p.in);
+    const Fold* fold = fold_of(t);
+    const float* importance = importance_of(t);
     const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
     const float tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), p.out * p.in);
     if (p.tier == Tier::kNvfp4)
       file.write(offsets.at(p.tensor_scale),
                  std::string_view(reinterpret_cast<const char*>(&tensor_scale), sizeof(float)));
-    in_pieces(file, p.out, rows_at_once, row_bytes, [&](int64_t first, int64_t count) {
+    in_pieces(file, p.out, rows_at_once(p.in), row_bytes, [&](int64_t first, int64_t count) {
       std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
       std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
+      const std::vector<bf16> changed = fold ? folded(*fold, t, first, count) : std::vector<bf16>();
+      const bf16* rows = fold ? changed.data() : static_cast<const bf16*>(t.data) + first * p.in;
       for (int64_t r = 0; r < count; ++r) {
-        quantize_row(p.tier, static_cast<const bf16*>(t.data) + (first + r) * p.in, p.in, codes.data() + r * row_codes,
-                     scales.data() + r * row_scales, tensor_scale);
+        const bf16* row = rows + r * p.in;
+        uint8_t* row_to = codes.data() + r * row_codes;
+        bf16* scales_to = scales.data() + r * row_scales;
+        if (importance) {
+          quantize_row_fitted(p.tier, row, importance, p.in, row_to, scales_to);
+        } else {
+          quantize_row(p.tier, row, p.in, row_to, scales_to, tensor_scale);
+        }
       }
       const int error = file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
       if (error != 0) return error;
@@ -244,6 +319,7 @@ class Writer {
   }
 
   const Parts& parts_;
+  const Folding& folding_;
   ThreadPool pool_;
   uint64_t done_ = 0, total_;
   const Progress& progress_;
@@ -257,40 +333,57 @@ uint64_t small_bytes(const fs::path& source) {
   return bytes;
 }
 
-void write_small_files(const fs::path& source, const Quantization& quantization, const fs::path& folder) {
+Json folded_json(const Calibration& calibration, const Folding& folding) {
+  Json alpha = Json::object();
+  for (const FoldedProjection& p : folding.projections) alpha[p.projection] = p.alpha;
+  return {{"calibration", fs::path(calibration.name).filename().string()},
+          {"conversations", calibration.requests.size()},
+          {"alpha", alpha}};
+}
+
+void write_small_files(const Quantize& o, const Job& job, const Folding& folding, const fs::path& folder) {
+  const fs::path& source = job.files.folder;
   Json config = read_json(source / "config.json");
-  config["quantization_config"] = quantization_json(quantization);
+  if (job.config.tied_head != job.files.config.tied_head) config["tie_word_embeddings"] = job.config.tied_head;
+  config["quantization_config"] = quantization_json(*job.config.quantization);
+  if (o.calibration) config["quantization_config"]["folded"] = folded_json(*o.calibration, folding);
   write_text_file(folder / "config.json", config.dump(2) + "\n");
   for (const char* name : kSmallFiles) {
     if (fs::is_regular_file(source / name)) fs::copy_file(source / name, folder / name);
   }
 }
 
-void write_weights(const Quantize& o, const std::vector<Output>& outputs, const Parts& parts, const fs::path& folder,
-                   const Progress& progress) {
+std::vector<Shard> shards_of(const std::vector<Output>& outputs) {
   std::vector<Shard> shards;
   shards.reserve(outputs.size());
   for (const Output& output : outputs) shards.push_back(output.shard);
-  Writer writer(o, parts, shard_bytes(shards), progress);
+  return shards;
+}
+
+void write_weights(const std::vector<Output>& outputs, const fs::path& folder, Writer& writer) {
+  const std::vector<Shard> shards = shards_of(outputs);
   for (const Output& output : outputs) writer.write(folder, output);
   if (shards.size() > 1 || shards[0].file != "model.safetensors")
     write_text_file(folder / "model.safetensors.index.json", shard_index(shards));
 }
 
-QuantizeReport write_folder(const Quantize& o, const Progress& progress) {
+QuantizeReport write_folder(const Quantize& o, const Progress& progress, const OnStage& on_stage) {
   const fs::path folder = output_path(o.folder);
   const auto never = [](const fs::path&) { return false; };
   check_replaceable(folder, kCommand, never);
   const Job job = open_job(o);
   const Parts parts = coded_parts(job.config);
-  const std::vector<Output> outputs = plan_files(job.files.checkpoint, parts);
-  QuantizeReport report{folder, job.files.checkpoint.tensor_bytes(), 0, stored_tiers(job.config)};
-  for (const Output& output : outputs) report.bytes += shard_bytes({output.shard});
+  const std::vector<Output> outputs = plan_files(job, parts);
+  QuantizeReport report{
+      folder, job.files.checkpoint.tensor_bytes(), shard_bytes(shards_of(outputs)), stored_tiers(job.config), {}};
   check_space(folder, report.bytes + small_bytes(job.files.folder));
+  const Folding folding = o.calibration ? find_folding(o, job.files, job.config, on_stage) : Folding{};
+  report.folded = folding.projections;
   PartialFolder partial(folder, kCommand, [](const fs::path& path) { return fs::exists(path / kMark); });
   write_text_file(partial.path() / kMark, "");
-  write_small_files(job.files.folder, *job.config.quantization, partial.path());
-  write_weights(o, outputs, parts, partial.path(), progress);
+  write_small_files(o, job, folding, partial.path());
+  Writer writer(o, parts, folding, report.bytes, progress);
+  write_weights(outputs, partial.path(), writer);
   fs::remove(partial.path() / kMark);
   partial.keep();
   return report;
@@ -319,9 +412,9 @@ std::vector<StoredTier> stored_tiers(const ModelConfig& config) {
   return list;
 }
 
-QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress) {
+QuantizeReport quantize_checkpoint(const Quantize& options, const Progress& progress, const OnStage& on_stage) {
   QuantizeReport report;
-  write_output([&] { report = write_folder(options, progress); });
+  write_output([&] { report = write_folder(options, progress, on_stage); });
   return report;
 }
 

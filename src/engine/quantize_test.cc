@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -68,21 +69,29 @@ void expect_same_others(const Checkpoint& source, const Checkpoint& made, const 
   }
 }
 
-void expect_quantised(const string& source_folder, const fs::path& folder) {
-  const Checkpoint source = Checkpoint::open(source_folder), made = Checkpoint::open(folder);
-  const ModelConfig config = load_model_config(folder);
+// The codes and scales of the folder are those of the rows of `source`; returns their names.
+std::set<string> expect_codes(const Checkpoint& source, const Checkpoint& made, const ModelConfig& config) {
   std::set<string> coded;
-  size_t left_out = 0;
   for (const Projection& p : projections(config.text)) {
     for (const ProjectionPart& part : parts_of(p, config)) {
       if (part.tier == Tier::kBf16) continue;
       expect_coded(source, made, part);
       coded.insert({part.codes, part.scales});
       if (part.tier == Tier::kNvfp4) coded.insert(part.tensor_scale);
-      left_out += part.has_rows ? 0 : 1;
     }
   }
   EXPECT_GT(coded.size(), 0u);
+  return coded;
+}
+
+void expect_quantised(const string& source_folder, const fs::path& folder) {
+  const Checkpoint source = Checkpoint::open(source_folder), made = Checkpoint::open(folder);
+  const ModelConfig config = load_model_config(folder);
+  const std::set<string> coded = expect_codes(source, made, config);
+  size_t left_out = 0;
+  for (const Projection& p : projections(config.text)) {
+    for (const ProjectionPart& part : parts_of(p, config)) left_out += part.has_rows ? 0 : 1;
+  }
   EXPECT_EQ(made.tensors().size(), source.tensors().size() + coded.size() - left_out);
   expect_same_others(source, made, coded);
 }
@@ -193,6 +202,140 @@ TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
               logits({.checkpoint = kTiny, .weight_mode = other}));
     EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = "bf16"}), logits({.checkpoint = kTiny}));
   }
+}
+
+// The codes and scales stand for the rows beside them, but for a small error.
+void expect_near(const Checkpoint& made, const ModelConfig& config) {
+  for (const Projection& p : projections(config.text)) {
+    for (const ProjectionPart& part : parts_of(p, config)) {
+      const auto* rows = static_cast<const bf16*>(made.get(part.rows, {part.out, part.in}).data);
+      const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
+      const auto* codes = static_cast<const uint8_t*>(made.find(part.codes)->data);
+      const auto* scales = static_cast<const bf16*>(made.find(part.scales)->data);
+      std::vector<float> row(static_cast<size_t>(part.in));
+      double error = 0, all = 0;
+      for (int64_t o = 0; o < part.out; ++o) {
+        dequantize_row(part.tier, codes + o * code_cols, scales + o * scale_cols, part.in, row.data());
+        for (int64_t c = 0; c < part.in; ++c) {
+          const double w = to_float(rows[o * part.in + c]), d = row[static_cast<size_t>(c)] - w;
+          error += d * d;
+          all += w * w;
+        }
+      }
+      EXPECT_LT(error, 0.1 * all) << part.rows;
+    }
+  }
+}
+
+Quantize folding_for(const string& source, const fs::path& folder, const string& tier) {
+  Quantize o = options_for(folder, tier);
+  o.checkpoint = source;
+  o.keep_bf16 = true;
+  o.calibration = Calibration{"some.jsonl", {scene()}};
+  return o;
+}
+
+TEST(Quantize, FoldedInBf16ItComputesWhatTheSourceDoes) {
+  const TempFolder folder;
+  for (const string set : {"tiny", "random_dense", "random_moe"}) {
+    const string source = set == "tiny" ? kTiny : VIREO_TEST_DATA "/goldens/" + set + "/checkpoint";
+    const Quantize o = folding_for(source, folder.path() / set, "w4");
+    quantize_checkpoint(o);
+    for (const string device : {"cpu", "reference"}) {
+      const auto want = logits({.checkpoint = source, .device = device});
+      EXPECT_EQ(logits({.checkpoint = o.folder.string(), .device = device, .weight_mode = "bf16"}), want)
+          << set << device;
+      EXPECT_NE(logits({.checkpoint = o.folder.string(), .device = device}), want) << set << device;
+    }
+    const Checkpoint made = Checkpoint::open(o.folder), original = Checkpoint::open(source);
+    expect_near(made, load_model_config(o.folder));
+    EXPECT_TRUE(std::ranges::any_of(original.tensors(), [&](const HostTensor& t) {
+      return std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()) != 0;
+    })) << "nothing was folded";
+  }
+}
+
+TEST(Quantize, ExpertsAndTheirNormAreNotFolded) {
+  const TempFolder folder;
+  const string source = VIREO_TEST_DATA "/goldens/random_moe/checkpoint";
+  const Quantize o = folding_for(source, folder.path() / "model", "int4");
+  const QuantizeReport report = quantize_checkpoint(o);
+  const Checkpoint made = Checkpoint::open(o.folder), original = Checkpoint::open(source);
+  for (const HostTensor& t : original.tensors()) {
+    if (!contains(t.name, ".mlp.") && !contains(t.name, "post_attention_layernorm")) continue;
+    EXPECT_EQ(std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()), 0) << t.name;
+  }
+  for (const FoldedProjection& p : report.folded)
+    EXPECT_PRED2(contains, p.projection + " qkv_proj o_proj lm_head", p.projection);
+}
+
+TEST(Quantize, FoldsWhatIsInFourBitsAndSaysSo) {
+  const TempFolder folder;
+  Quantize o = folding_for(kTiny, folder.path() / "model", "w8");
+  o.keep_bf16 = false;
+  o.wq_overrides = {{"L1.mlp_down", "w4"}, {"L4.o_proj", "int4"}};
+  int calibrated = 0, searched = 0;
+  const QuantizeReport report = quantize_checkpoint(o, {}, [&](const string& stage, int64_t done, int64_t total) {
+    EXPECT_LT(done, total);
+    ++(stage == "calibration" ? calibrated : searched);
+  });
+  EXPECT_EQ(calibrated, 1);
+  EXPECT_EQ(searched, 1);
+  ASSERT_EQ(report.folded.size(), 2u);
+  EXPECT_EQ(report.folded[0].projection, "L1.mlp_down");
+  EXPECT_EQ(report.folded[1].projection, "L4.o_proj");
+  for (const FoldedProjection& p : report.folded) {
+    EXPECT_LT(p.error, p.plain_error) << p.projection;
+    EXPECT_GT(p.error, 0) << p.projection;
+  }
+  const Json config = read_json(o.folder / "config.json"), told = config["quantization_config"]["folded"];
+  EXPECT_EQ(told["calibration"], "some.jsonl");
+  EXPECT_EQ(told["conversations"], 1);
+  EXPECT_EQ(told["alpha"]["L4.o_proj"], report.folded[1].alpha);
+  EXPECT_EQ(told["alpha"].size(), 2u);
+  EXPECT_EQ(config["tie_word_embeddings"], true);
+  // Nothing but these and what makes their inputs has changed.
+  std::set<string> changed;
+  const Checkpoint made = Checkpoint::open(o.folder), source = Checkpoint::open(kTiny);
+  for (const HostTensor& t : made.tensors()) {
+    const HostTensor* same = t.dtype == DType::kBF16 ? source.find(t.name) : nullptr;
+    if (same && std::memcmp(same->data, t.data, t.bytes()) != 0) changed.insert(t.name);
+  }
+  EXPECT_EQ(changed, std::set<string>());  // v_proj and up_proj are in a tier
+}
+
+TEST(Quantize, ATiedHeadThatIsFoldedIsTiedNoMore) {
+  const TempFolder folder;
+  for (const bool keep : {false, true}) {
+    Quantize o = folding_for(kTiny, folder.path() / (keep ? "kept" : "codes"), "bf16");
+    o.keep_bf16 = keep;
+    o.wq_overrides = {{"lm_head", "int4"}};
+    const QuantizeReport report = quantize_checkpoint(o);
+    EXPECT_EQ(report.bytes, Checkpoint::open(o.folder).tensor_bytes());
+    EXPECT_EQ(read_json(o.folder / "config.json")["tie_word_embeddings"], false);
+    EXPECT_EQ(Checkpoint::open(o.folder).find("lm_head.weight")->dtype, keep ? DType::kBF16 : DType::kU8);
+    const auto engine = Engine::load({.checkpoint = o.folder.string(), .device = "cpu"});
+    EXPECT_EQ(engine->generate(scene()).text, "A black cross on a green background.");
+  }
+}
+
+TEST(Quantize, RefusesCalibrations) {
+  const TempFolder folder;
+  const auto with = [&](const auto& change) {
+    Quantize o = folding_for(kTiny, folder.path() / "model", "w4");
+    change(o);
+    return error_of([&] { quantize_checkpoint(o); });
+  };
+  const auto expect = [](const string& error, std::initializer_list<string> parts) {
+    for (const string& part : parts) EXPECT_PRED2(contains, error, part);
+  };
+  expect(with([](Quantize& o) { o.weight_mode = "w8"; }), {"kUsage", "--calibrate", "w4 or int4"});
+  expect(with([](Quantize& o) { o.wq_overrides = {{"L1.o_proj", "nvfp4"}}; }), {"kUsage", "--calibrate", "nvfp4"});
+  expect(with([](Quantize& o) { o.calibration->requests.clear(); }), {"kUsage", "some.jsonl has no conversation"});
+  expect(with([](Quantize& o) { o.calibration->requests.push_back({}); }), {"conversation 2 of some.jsonl: "});
+  expect(with([](Quantize& o) { o.calibration->requests[0].messages[0].content[0].image.path = "/no/such.png"; }),
+         {"conversation 1 of some.jsonl: ", "/no/such.png"});
+  EXPECT_EQ(names_in(folder.path()), std::set<string>());
 }
 
 TEST(Quantize, WithoutBf16PrefillIsThatOfTheTier) {

@@ -71,12 +71,20 @@ void Decoder::see(const char* name, size_t index, Tensor t) const {
   if (probe_) (*probe_)(name + std::to_string(index), t);
 }
 
+void Decoder::see_normed(const char* name, size_t index, const Norm& norm, Tensor x, Tensor h) const {
+  if (!probe_) return;
+  ops_.rms_norm(x, norm, h);
+  see(name, index, h);
+}
+
 void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
   const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows), qkv = rows_of(qkv_, step.rows);
   const Tensor attn = rows_of(attn_, step.rows);
+  see_normed("lm.in.qkv_proj.", index, w.input_layernorm, x, h);
   ops_.norm_linear(w.input_layernorm, *w.qkv, x, h, qkv);
   ops_.norm_rope_attend(qkv, {w.q_norm, w.k_norm, rows_of(cos_sin_, step.rows)}, step, caches_[index].view, shape_,
                         attn);
+  see("lm.in.o_proj.", index, attn);
   if (probe_) {
     ops_.linear(*w.o_proj, attn, h);
     see("lm.attn.", index, h);
@@ -84,9 +92,11 @@ void Decoder::attention(const DecoderLayer& w, size_t index, const Step& step) {
   ops_.linear_add(*w.o_proj, attn, h, x);
 }
 
-void Decoder::mlp(const DecoderLayer& w, int64_t rows) {
+void Decoder::mlp(const DecoderLayer& w, size_t index, int64_t rows) {
   const Tensor x = rows_of(x_, rows), h = rows_of(h_, rows), act = rows_of(act_, rows);
+  see_normed("lm.in.gate_up.", index, w.post_attention_layernorm, x, h);
   ops_.norm_gate_up(w.post_attention_layernorm, *w.gate_up, x, h, rows_of(gate_up_, rows), act);
+  see("lm.in.mlp_down.", index, act);
   ops_.linear_add(*w.down_proj, act, h, x);
 }
 
@@ -112,7 +122,7 @@ Tensor Decoder::forward(const Step& step) {
     if (layer.router) {
       moe(layer, step.rows);
     } else {
-      mlp(layer, step.rows);
+      mlp(layer, i, step.rows);
     }
     see("lm.layer.", i, x);
     if (step.visual_rows.rows > 0 && i < step.deepstack.size()) ops_.add_rows(step.deepstack[i], step.visual_rows, x);

@@ -44,10 +44,12 @@ class Decoder {
   };
   static std::vector<Scratch> scratch(const TextConfig& config, const Shape& shape, DType activation, DType residual);
   void attention(const DecoderLayer& layer, size_t index, const Step& step);
-  void mlp(const DecoderLayer& layer, int64_t rows);
+  void mlp(const DecoderLayer& layer, size_t index, int64_t rows);
   void moe(const DecoderLayer& layer, int64_t rows);
   Tensor rows_of(const OwnedTensor& t, int64_t rows) const { return t.view.slice_rows(0, rows); }
   void see(const char* name, size_t index, Tensor t) const;
+  // What a product reads that the norm of x is part of; in h.
+  void see_normed(const char* name, size_t index, const Norm& norm, Tensor x, Tensor h) const;
 
   const ModelConfig& config_;
   const DecoderWeights& weights_;

@@ -1,5 +1,5 @@
 // Probe: sees every named intermediate of the model while it runs ("vision.block.3", "lm.layer.7"), for comparison with stored
-// outputs and to name the first tensor that is not finite.
+// outputs, to name the first tensor that is not finite, and to learn what projections read ("lm.in.mlp_down.7"; lm_head reads "lm.norm").
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

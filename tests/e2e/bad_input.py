@@ -249,9 +249,6 @@ class BadInput(ProgramTest):
     def test_max_new_tokens_is_no_number(self):
         self.assert_refused(self.refuse_option("--max-new-tokens", "many"), USAGE, "max.new.tokens", "many")
 
-    def test_weight_mode_not_built(self):
-        self.assert_refused(self.refuse_option("--weight-mode", "nvfp4"), USAGE, r"\bnvfp4\b", r"\bbf16\b")
-
     def test_weight_mode_unknown(self):
         self.assert_refused(self.refuse_option("--weight-mode", "nonsense"), USAGE, "nonsense", r"\bbf16\b")
 

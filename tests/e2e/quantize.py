@@ -7,7 +7,8 @@ import signal
 import subprocess
 import unittest
 
-from program import BIN, SCENE_0, SCENE_0_ANSWER, SCENE_0_PROMPT, TINY, ProgramTest, environment, vireo
+from program import (BIN, SCENE_0, SCENE_0_ANSWER, SCENE_0_PROMPT, SCENES, TINY, ProgramTest, absolute_media, environment, vireo,
+                     write_jsonl)
 
 FAILED, USAGE = 1, 2
 
@@ -61,6 +62,54 @@ class Quantize(ProgramTest):
         at_load = vireo("fidelity", "--checkpoint", TINY, "-p", "What is 15 + 36?", "--json", "--device", "cpu",
                         "--weight-mode", "int4")
         self.assertEqual(json.loads(got.stdout), json.loads(at_load.stdout))
+
+    def scenes(self, *numbers):
+        """A file of conversations about some of the scenes."""
+        cases = json.loads((SCENES / "index.json").read_text(encoding="utf-8"))
+        return write_jsonl(self.tmp / "scenes.jsonl", [absolute_media(cases[i]["messages"], SCENES) for i in numbers])
+
+    def test_calibrated(self):
+        scenes = self.scenes(1, 2, 4, 9)
+        folder, report = self.made("--weight-mode", "w4", "--keep-bf16", "--calibrate", scenes)
+        folded = report["folded"]
+        self.assertEqual((folded["calibration"], folded["conversations"]), (str(scenes), 4))
+        self.assertEqual(len(folded["projections"]), 25)
+        for p in folded["projections"]:
+            self.assertLess(p["error"], p["plain_error"], p)
+        told = json.loads((folder / "config.json").read_text())["quantization_config"]["folded"]
+        self.assertEqual((told["calibration"], told["conversations"]), ("scenes.jsonl", 4))
+        self.assertEqual(told["alpha"], {p["projection"]: p["alpha"] for p in folded["projections"]})
+        for options in ([], ["--weight-mode", "bf16"], ["--weight-mode", "int8"]):
+            self.assertEqual(self.ask(folder, *options).stdout, SCENE_0_ANSWER + "\n")
+        others = ["--messages", self.scenes(0, 3, 5, 10), "--weight-mode", "w4", "--device", "cpu", "--json"]
+        got = json.loads(vireo("fidelity", "--checkpoint", folder, *others).stdout)
+        plain = json.loads(vireo("fidelity", "--checkpoint", TINY, *others).stdout)
+        self.assertEqual(got["steps"], plain["steps"])
+        self.assertLess(1 - got["cosine_mean"], 1 - plain["cosine_mean"])
+
+    def test_words_about_a_calibration(self):
+        written = self.quantize("--wq", "mlp_down=int4", "--calibrate", self.scenes(1))
+        self.assertRegex(written.stdout, r"\n +calibrated by 1 conversation: errors of 6 products \d+ % smaller")
+        self.assertEqual(written.stderr, "")
+
+    def test_refused_calibrations(self):
+        self.assert_refused(self.quantize("--weight-mode", "w8", "--calibrate", self.scenes(0)), USAGE, "--calibrate",
+                            "w4 or int4")
+        self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", self.scenes()), USAGE,
+                            "scenes.jsonl has no conversation")
+        self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", "nowhere.jsonl"), FAILED, "nowhere.jsonl")
+        broken = self.tmp / "broken.jsonl"
+        broken.write_text('[{"role": "user", "content": "Hi"}]\n[{"role": 7}]\n')
+        self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", broken), FAILED, "broken.jsonl line 2")
+        (self.tmp / "noise.png").write_bytes(b"noise")
+        for picture in ("noise.png", "missing.png"):
+            write_jsonl(broken, [[{"role": "user", "content": [{"type": "image", "image": picture}]}]])
+            self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", broken), FAILED,
+                                "conversation 1 of .*broken.jsonl", picture)
+        folder, _ = self.made("--weight-mode", "w8")
+        again = self.quantize("--weight-mode", "w4", "--calibrate", self.scenes(0), checkpoint=folder, out="again")
+        self.assert_refused(again, USAGE, "quantised already")
+        self.assertFalse((self.tmp / "again").exists())
 
     def test_refused_options(self):
         self.assert_refused(self.quantize(), USAGE, "nothing would be quantised", "--weight-mode", "--wq")

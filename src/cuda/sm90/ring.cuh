@@ -165,20 +165,16 @@ struct UserSums {
   return sums.total();
 }
 
-// Gives registers of the copying warps to the users, where the device can: a block begins with as many for each. compute-sanitizer's code in
-// between needs those that were given away, so not for it.
-#if (defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)) && !defined(VIREO_GPU_SANITIZER)
-#define VIREO_MOVES_REGISTERS
-#endif
+// Gives registers of the copying warps to the users, where the device can: a block begins with as many for each.
 template <int kRegisters>
 __device__ __forceinline__ void take_registers() {
-#ifdef VIREO_MOVES_REGISTERS
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
 template <int kRegisters>
 __device__ __forceinline__ void leave_registers() {
-#ifdef VIREO_MOVES_REGISTERS
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL) || defined(__CUDA_ARCH_FAMILY_SPECIFIC__)
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 #endif
 }
