@@ -181,7 +181,7 @@ std::vector<Search> searches_of(const ModelFiles& source, const ModelConfig& mad
 
 void run(std::vector<Search>& searches, int threads, const OnStage& on_stage) {
   ThreadPool pool(threads);
-  const size_t batch = static_cast<size_t>(pool.size() * kTasksPerThread);
+  const size_t batch = static_cast<size_t>(pool.size()) * kTasksPerThread;
   for (size_t first = 0; first < searches.size(); first += batch) {
     if (on_stage) on_stage("folding", static_cast<int64_t>(first), static_cast<int64_t>(searches.size()));
     const size_t count = std::min(batch, searches.size() - first);

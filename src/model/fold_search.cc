@@ -48,10 +48,12 @@ class Search {
     for (int64_t c = 0; c < inputs_; ++c) squares[factor_of(c)] += task_.input_squares[static_cast<size_t>(c)];
     const double most = *std::max_element(squares.begin(), squares.end());
     std::vector<double> logs;
+    logs.reserve(squares.size());
     for (const double s : squares)
       logs.push_back(most > 0 ? 0.5 * std::log2(std::max(s, most * kQuietest * kQuietest)) : 0);
     const double mean = std::accumulate(logs.begin(), logs.end(), 0.0) / static_cast<double>(logs.size());
     std::vector<int8_t> powers;
+    powers.reserve(logs.size());
     for (size_t f = 0; f < logs.size(); ++f) {
       const double exponent = std::clamp<double>(std::round(alpha * (logs[f] - mean)), -kMostExponent, kMostExponent);
       powers.push_back(is_fixed_[f] ? int8_t{0} : static_cast<int8_t>(exponent));
