@@ -10,26 +10,17 @@ although the whole prompt's two best are no near tie. Needs numpy and Pillow.
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 import numpy
 from PIL import Image
+from vireo_rows import vireo_rows
 
 CHUNKS = (64, 256, 1024)
 WHOLE = 2048  # more than the prompt has
 STEPS = 8
 LEAST = 0.9999
-PROMPT = "Describe this image in one sentence."
-
-
-def rows_in_chunks(args, folder, chunk):
-    out = os.path.join(folder, f"rows-{chunk}")
-    picture = os.path.join(folder, "picture.png")
-    command = [args.logits, args.checkpoint, picture, PROMPT, str(STEPS), out, args.device, str(chunk)]
-    ids = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return ids, numpy.fromfile(out, dtype=numpy.float32).reshape(STEPS + 1, -1).astype(numpy.float64)
 
 
 def near_tie(row):
@@ -58,10 +49,16 @@ def main():
     report, good = {}, True
     with tempfile.TemporaryDirectory() as folder:
         noise = numpy.random.default_rng(1).integers(0, 255, (91, 272, 3), dtype=numpy.uint8)
-        Image.fromarray(noise).resize((2172, 724)).save(os.path.join(folder, "picture.png"))
-        whole = rows_in_chunks(args, folder, WHOLE)
+        picture = os.path.join(folder, "picture.png")
+        Image.fromarray(noise).resize((2172, 724)).save(picture)
+
+        def rows_in_chunks(chunk):
+            ids, rows = vireo_rows(args.logits, args.checkpoint, picture, STEPS, args.device, chunk)
+            return ids, rows.astype(numpy.float64)
+
+        whole = rows_in_chunks(WHOLE)
         for chunk in CHUNKS:
-            least, other, tie = compare(whole, *rows_in_chunks(args, folder, chunk))
+            least, other, tie = compare(whole, *rows_in_chunks(chunk))
             report[str(chunk)] = {"cosine_least": least, "first_other_token": other, "at_a_near_tie": tie}
             good = good and tie and least > LEAST
     text = json.dumps(report)

@@ -9,25 +9,15 @@ Fails below 0.999. Needs torch and transformers 5 or later.
 
 import argparse
 import json
-import subprocess
 import sys
-import tempfile
 import time
 
 import numpy
 import torch
 import transformers
+from vireo_rows import PROMPT, vireo_rows
 
 LEAST = 0.999
-PROMPT = "Describe this image in one sentence."
-
-
-def vireo_rows(program, checkpoint, picture, steps, device):
-    with tempfile.NamedTemporaryFile() as out:
-        command = [program, checkpoint, picture, PROMPT, str(steps), out.name, device]
-        ids = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-        rows = numpy.fromfile(out.name, dtype=numpy.float32).reshape(steps + 1, -1)
-    return ids, rows
 
 
 def transformers_rows(checkpoint, picture, ids):

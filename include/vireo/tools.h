@@ -100,8 +100,8 @@ struct Quantize {
   // Keeps the BF16 weights too: prefill then multiplies by those, and any tier can be loaded. Without, prefill multiplies by what the
   // codes stand for, rounded to BF16.
   bool keep_bf16 = false;
-  // Folds outliers into the weights before those in 4 bits are quantised, with scales that lose least. In BF16 the checkpoint computes what it did; a tied head in 4 bits
-  // gets weights of its own.
+  // Folds outliers into the weights before those in 4 bits are quantised, with scales that lose least. In BF16 the checkpoint computes
+  // what it did; a tied head in 4 bits gets weights of its own. Not for nvfp4.
   std::optional<Calibration> calibration;
   int threads = 0;  // 0: every processor this process may use
 };

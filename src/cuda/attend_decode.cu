@@ -244,9 +244,9 @@ void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache
   a.parts = (a.pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   a.out = out.row<bf16>(0);
   a.out_stride = out.stride;
-  if (!cache.k_scales.data) return run<false>(queue, a);
-  a.k_scales = cache.k_scales.row<bf16>(0);
-  a.v_scales = cache.v_scales.row<bf16>(0);
+  a.k_scales = static_cast<bf16*>(cache.k_scales.data);
+  a.v_scales = static_cast<bf16*>(cache.v_scales.data);
+  if (!a.k_scales) return run<false>(queue, a);
   run<true>(queue, a);
 }
 

@@ -87,7 +87,7 @@ __device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens,
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const bool inside = half * 8 + lane % 4 * 2 + i < tokens;
-      const float times = kCodes ? scale * kCodedUnit * TokenScales::of(of.key[half], i) : scale;
+      const float times = kCodes ? scale * kSignedByteUnit * TokenScales::of(of.key[half], i) : scale;
       scores[half][i] = inside ? scores[half][i] * times : -INFINITY;
       largest = fmaxf(largest, scores[half][i]);
     }
@@ -110,7 +110,7 @@ __device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens,
       scores[half][i] = inside ? scores[half][i] * (kCodedFactor * TokenScales::of(of.value[half], i)) : 0.0f;
     }
   }
-  if (kCodes) total *= 1 / kCodedUnit;
+  if (kCodes) total *= 1 / kSignedByteUnit;
   return {{pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0}, largest, total};
 }
 

@@ -80,14 +80,14 @@ struct PlainPairs {
 };
 
 // How four pairs of inputs lie in 16 staged bytes: in their order, with the two in the middle swapped, or in their order and larger by
-// kCodedRows, for weights in a tier.
+// kCodedFactor, for weights in a tier.
 enum class Staging { kInOrder, kSwapped, kCoded };
 template <Staging kStaging>
 __device__ __forceinline__ int place_of_pair(int c) {
   return kStaging == Staging::kSwapped ? (c & ~3) | (c & 1) << 1 | (c >> 1 & 1) : c;
 }
 template <Staging kStaging>
-inline constexpr float kSizeOfRows = kStaging == Staging::kCoded ? kCodedRows : 1.0f;
+inline constexpr float kSizeOfRows = kStaging == Staging::kCoded ? kCodedFactor : 1.0f;
 __device__ __forceinline__ uint32_t coded_rows(uint32_t pair) {
   uint32_t v;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(pair), "r"(0x5f805f80), "r"(0x80008000));

@@ -50,7 +50,7 @@ __global__ void append_kernel(AppendArguments a) {
     const bool is_q = head < a.heads;
     bf16* from = is_q ? a.q + row * a.stride + int64_t{head} * a.head_dim
                       : a.k + row * a.stride + int64_t{head - a.heads} * a.head_dim;
-    const HeadPairs weight = head_weights(is_q ? a.q_weight : a.k_weight, a.head_dim);
+    const HeadPairs weight = load_head(is_q ? a.q_weight : a.k_weight, a.head_dim);
     const HeadPairs pairs = norm_rope(PlainHead{from}, weight, is_q ? a.q_eps : a.k_eps,
                                       head_angles(a.cos_sin + row * a.cos_sin_stride, a.head_dim), a.head_dim);
     if (is_q) {
@@ -73,10 +73,8 @@ void run(const Queue& queue, AppendArguments& a, const Step& step, const Attenti
   a.slots = step.slots.row<int32_t>(0);
   a.cache_k = cache.k.data;
   a.cache_v = cache.v.data;
-  if (cache.k_scales.data) {
-    a.k_scales = cache.k_scales.row<bf16>(0);
-    a.v_scales = cache.v_scales.row<bf16>(0);
-  }
+  a.k_scales = static_cast<bf16*>(cache.k_scales.data);
+  a.v_scales = static_cast<bf16*>(cache.v_scales.data);
   a.heads = shape.heads;
   a.kv_heads = shape.kv_heads;
   a.head_dim = shape.head_dim;
@@ -114,7 +112,7 @@ __global__ void restore_kernel(RestoreArguments a) {
       const uint32_t word = *reinterpret_cast<const uint32_t*>(codes + row * kv_code_bytes(a.head_dim) + dim);
       const uint32_t even = even_numbers(word), odd = odd_numbers(word);
       // In two steps: no float is as large as the factor between codes and numbers.
-      constexpr float kFirst = 0x1p100f, kSecond = kCodedFactor * (kCodedUnit / kFirst);
+      constexpr float kFirst = 0x1p100f, kSecond = kCodedFactor * (kSignedByteUnit / kFirst);
       const float scale = load_float(scales + row) * kSecond;
       const auto number = [&](float v) { return v * kFirst * scale; };
       *reinterpret_cast<uint2*>(to + row * a.head_dim + dim) = {

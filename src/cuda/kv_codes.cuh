@@ -1,9 +1,10 @@
-// Keys and values in codes (KvMode::kInt8): a byte has a sign above and a magnitude, up to 127, below. Two bytes beside each other have each
-// other's sign, so that masks make bf16 of them. A row of a head has one bf16 scale; scales lie as the rows do, [page][kv_head][64].
+// Keys and values in codes (KvMode::kInt8), bytes as signed_bytes.cuh has them. A row of a head has one bf16 scale; scales lie as the rows do,
+// [page][kv_head][64].
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "cuda/norm_rope.cuh"
+#include "cuda/signed_bytes.cuh"
 
 namespace vireo::cuda {
 
@@ -12,15 +13,6 @@ __host__ __device__ inline constexpr int kv_code_bytes(int head_dim) {
   return (head_dim + 15) / 16 * 16;
 }
 
-// The numbers of bytes 0 and 2 of a word, or of 1 and 3, as two bf16 near the smallest there are, in units of 2^-133. What they are
-// multiplied with is larger by kCodedFactor, so that products count in units of 1 / kCodedUnit.
-inline constexpr float kCodedFactor = 0x1p64f, kCodedUnit = 0x1p69f;
-__device__ __forceinline__ uint32_t even_numbers(uint32_t word) {
-  return word & 0x807f807fu;
-}
-__device__ __forceinline__ uint32_t odd_numbers(uint32_t word) {
-  return __byte_perm(word, 0, 0x2301) & 0x807f807fu;
-}
 // Bytes of sign and magnitude, each with its own sign, as they are stored.
 __device__ __forceinline__ uint32_t with_signs_swapped(uint32_t word) {
   return (word & 0x7f7f7f7fu) | (word & 0x80008000u) >> 8 | (word & 0x00800080u) << 8;

@@ -14,17 +14,18 @@ struct HeadPairs {
   float low[kMaxPairs], high[kMaxPairs];
 };
 
-// `weight` by the pairs of a lane: nothing that a step changes, so it may be read before the wait.
-__device__ __forceinline__ HeadPairs head_weights(const float* weight, int head_dim) {
+// A head, or a norm's weights of one: nothing that a step changes, so those may be read before the wait.
+template <typename T>
+__device__ __forceinline__ HeadPairs load_head(const T* from, int head_dim) {
   const int n = head_dim / 2, lane = threadIdx.x % 32;
-  HeadPairs w;
+  HeadPairs p;
 #pragma unroll
   for (int i = 0; i < kMaxPairs; ++i) {
     const int j = i * 32 + lane;
-    w.low[i] = j < n ? weight[j] : 0;
-    w.high[i] = j < n ? weight[n + j] : 0;
+    p.low[i] = j < n ? load_float(from + j) : 0;
+    p.high[i] = j < n ? load_float(from + n + j) : 0;
   }
-  return w;
+  return p;
 }
 
 // Elements of a head that lies in memory, a source as fetch() reads it.
@@ -81,17 +82,6 @@ __device__ __forceinline__ HeadPairs norm_rope(const Head& head, const HeadPairs
   return p;
 }
 
-__device__ __forceinline__ HeadPairs load_head(const bf16* from, int head_dim) {
-  const int n = head_dim / 2, lane = threadIdx.x % 32;
-  HeadPairs p;
-#pragma unroll
-  for (int i = 0; i < kMaxPairs; ++i) {
-    const int j = i * 32 + lane;
-    p.low[i] = j < n ? load_float(from + j) : 0;
-    p.high[i] = j < n ? load_float(from + n + j) : 0;
-  }
-  return p;
-}
 __device__ __forceinline__ void store_head(const HeadPairs& p, int head_dim, bf16* to) {
   const int n = head_dim / 2, lane = threadIdx.x % 32;
 #pragma unroll

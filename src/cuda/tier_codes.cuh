@@ -3,14 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cuda/signed_bytes.cuh"
 #include "cuda/tensor_core.cuh"
 #include "cuda/tier_layout.h"
 
 namespace vireo::cuda {
-
-// Bits of codes, where bf16 has its own, are numbers near its smallest: products count in units far below one. So rows of x are staged
-// larger by this, exactly; they overflow from 2^64 on, and what is less than about 2^-80 is lost of a result.
-inline constexpr float kCodedRows = 0x1p64f;
 
 // What a product's words become: a of m16n8k16, whose rows are outputs. kUnit: of a product with staged rows.
 template <Tier kTier>
@@ -18,20 +15,19 @@ struct Decoder;
 
 template <>
 struct Decoder<Tier::kInt8> {
-  static constexpr float kUnit = 0x1p69f;  // 2^133 / kCodedRows
+  static constexpr float kUnit = kSignedByteUnit;
   static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
-    constexpr uint32_t kMask = 0x807f807f;
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
-      a[2 * g] = words[g] & kMask;
-      a[2 * g + 1] = __byte_perm(words[g], 0, 0x2301) & kMask;
+      a[2 * g] = even_numbers(words[g]);
+      a[2 * g + 1] = odd_numbers(words[g]);
     }
   }
 };
 
 template <>
 struct Decoder<Tier::kW8> {
-  static constexpr float kUnit = 0x1p56f;  // 2^120 / kCodedRows
+  static constexpr float kUnit = 0x1p56f;  // 2^120 / kCodedFactor
   static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
 #pragma unroll
     for (int g = 0; g < 2; ++g) {
@@ -44,7 +40,7 @@ struct Decoder<Tier::kW8> {
 
 template <>
 struct Decoder<Tier::kInt4> {
-  static constexpr float kUnit = 0x1p65f;  // 2^129 / kCodedRows
+  static constexpr float kUnit = 0x1p65f;  // 2^129 / kCodedFactor
   static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
     constexpr uint32_t kMask = 0x80708070;
     const uint32_t w = words[0], s = __byte_perm(w, 0, 0x2301);
@@ -57,7 +53,7 @@ struct Decoder<Tier::kInt4> {
 
 template <>
 struct Decoder<Tier::kW4> {
-  static constexpr float kUnit = 0x1p62f;  // 2^126 / kCodedRows
+  static constexpr float kUnit = 0x1p62f;  // 2^126 / kCodedFactor
   static __device__ __forceinline__ void decode(const uint32_t* words, uint32_t (&a)[4]) {
     constexpr uint32_t kMask = 0x81c081c0;
     const uint32_t w = words[0];

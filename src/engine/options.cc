@@ -23,7 +23,12 @@ bool contains(const Names& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-const Names kWeightModes = {"auto", "bf16", "w8", "w4", "int8", "int4", "nvfp4"};
+// A tier, or what the checkpoint has.
+Names weight_modes() {
+  Names names = {"auto"};
+  names.insert(names.end(), tier_names().begin(), tier_names().end());
+  return names;
+}
 const Names kKvModes = {"bf16", "int8"};
 
 void check_value(const std::string& option, const std::string& value, const Names& values) {
@@ -110,7 +115,7 @@ void validate(const Options& o) {
   if (o.pixels != "default" && o.pixels != "reference") {
     refuse(fmt::format("--pixels {} is unknown: use default or reference", o.pixels));
   }
-  check_value("--weight-mode", o.weight_mode, kWeightModes);
+  check_value("--weight-mode", o.weight_mode, weight_modes());
   check_value("--kv-mode", o.kv_mode, kKvModes);
   for (const auto& [key, tier] : o.wq_overrides) check_override(key, tier);
   if (o.threads < 0 || o.threads > 1024)

@@ -76,8 +76,8 @@ void check_has_tier(const ModelConfig& config) {
     if (config.quantization->plan().of(p.layer, p.name) != Tier::kBf16) return;
   }
   throw Error(ErrorKind::kUsage,
-              fmt::format("nothing would be quantised{}: give --weight-mode w8, w4, int8 or int4, or --wq a projection "
-                          "and a tier, such as lm_head=w8",
+              fmt::format("nothing would be quantised{}: give --weight-mode w8, w4, int8, int4 or nvfp4, or --wq a "
+                          "projection and a tier, such as lm_head=w8",
                           config.text.num_experts > 0 ? ", as experts stay bf16" : ""));
 }
 
@@ -282,9 +282,10 @@ class Writer {
     const float* importance = importance_of(t);
     const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
     const float tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), p.out * p.in);
-    if (p.tier == Tier::kNvfp4)
-      file.write(offsets.at(p.tensor_scale),
-                 std::string_view(reinterpret_cast<const char*>(&tensor_scale), sizeof(float)));
+    if (p.tier == Tier::kNvfp4) {
+      file.check(file.try_write(offsets.at(p.tensor_scale), &tensor_scale, sizeof(float)));
+      done_ += sizeof(float);
+    }
     in_pieces(file, p.out, rows_at_once(p.in), row_bytes, [&](int64_t first, int64_t count) {
       std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
       std::vector<bf16> scales(static_cast<size_t>(count * row_scales));

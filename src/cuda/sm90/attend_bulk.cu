@@ -118,8 +118,8 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   const int my_first = blockIdx.y * kSplitTokens + warp * kWarpTokens;
   send(my_first);
   HeadPairs q_weight = {}, k_weight = {};
-  if (a.fused && warp < group) q_weight = head_weights(a.q_weight, kDim);
-  if (a.fused && my_first < length && length <= my_first + kWarpTokens) k_weight = head_weights(a.k_weight, kDim);
+  if (a.fused && warp < group) q_weight = load_head(a.q_weight, kDim);
+  if (a.fused && my_first < length && length <= my_first + kWarpTokens) k_weight = load_head(a.k_weight, kDim);
   let_next_start();
   load_scales(my_first, old - my_first);
 
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
       __syncthreads();
       send(first);
       load_scales(first, (a.fused ? old : length) - first);
-      bring_new(first, a.fused ? head_weights(a.k_weight, kDim) : HeadPairs{});
+      bring_new(first, a.fused ? load_head(a.k_weight, kDim) : HeadPairs{});
       __syncwarp();
     }
     wait_for(my_arrived, phase);
@@ -230,10 +230,8 @@ void attend_bulk(const Queue& queue, Tensor qkv, const HeadNorms* norms, const S
   }
   a.k = cache.k.data;
   a.v = cache.v.data;
-  if (cache.k_scales.data) {
-    a.k_scales = cache.k_scales.row<bf16>(0);
-    a.v_scales = cache.v_scales.row<bf16>(0);
-  }
+  a.k_scales = static_cast<bf16*>(cache.k_scales.data);
+  a.v_scales = static_cast<bf16*>(cache.v_scales.data);
   a.sequences = step.sequences.row<int32_t>(0);
   a.lengths = step.lengths.row<int32_t>(0);
   a.slots = step.slots.row<int32_t>(0);

@@ -366,7 +366,7 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
     const int bringer = (p.length - 1) % kSplitTokens / kWarpTokens,
               query = (warp - bringer + kPartWarps - 1) % kPartWarps;
     const bool asks = query < group, brings_value = part == p.parts - 1 && query == min(group, kPartWarps - 1);
-    const HeadPairs first_weight = head_weights(asks ? a.q_weight : a.k_weight, kDim);
+    const HeadPairs first_weight = load_head(asks ? a.q_weight : a.k_weight, kDim);
     const int slot = brings || brings_value ? load_index(s.slots) : -1;
     if (item == first) {
       if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
@@ -395,7 +395,7 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
     };
     char* keys = tile_at(warp);
     if (brings) {
-      const HeadPairs key = norm_rope(head_at(s.heads + kv_head), asks ? head_weights(a.k_weight, kDim) : first_weight,
+      const HeadPairs key = norm_rope(head_at(s.heads + kv_head), asks ? load_head(a.k_weight, kDim) : first_weight,
                                       a.k_eps, angles, kDim);
       ring_at(warp).wait_full();
       put_scale(keys, 0, NewRow<kDim, kCodes>{keys + new_token * T::kPitch, a.k, a.k_scales, at}.put(key));
