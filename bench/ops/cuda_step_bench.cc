@@ -1,5 +1,5 @@
-// cuda_step_bench [--tune] [--int8-kv] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16 or in each tier
-// named, and with an int8 cache.
+// cuda_step_bench [--tune] [--int8-kv] [--tokens N] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16
+// or in each tier named, with an int8 cache, and as the last of N tokens (1581).
 // Times each part, recorded over all layers, then the whole, launch by launch and in one: microseconds and how far apart most
 // replays are, bytes read, share of the device's read rate. --tune first finds the cuts of the products with which the whole
 // step is fastest.
@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -18,7 +19,7 @@
 namespace vireo::cuda {
 namespace {
 
-constexpr int64_t kLayers = 28, kHidden = 2048, kInner = 6144, kVocabulary = 151936, kTokens = 1581, kPages = 64;
+constexpr int64_t kLayers = 28, kHidden = 2048, kInner = 6144, kVocabulary = 151936;
 constexpr AttentionShape kShape{16, 8, 128, 0.0883883f};
 constexpr int64_t kQ = int64_t{kShape.heads} * kShape.head_dim,
                   kQkv = kQ + 2 * int64_t{kShape.kv_heads} * kShape.head_dim;
@@ -30,7 +31,8 @@ struct Layer {
 
 class DecodeStep {
  public:
-  DecodeStep(CudaBackendBase& backend, Tier tier, KvMode kv_mode) : b_(backend), ops_(backend.cuda_ops()), tier_(tier) {
+  DecodeStep(CudaBackendBase& backend, Tier tier, KvMode kv_mode, int64_t tokens)
+      : b_(backend), ops_(backend.cuda_ops()), tier_(tier) {
     ops_.begin_step(true);
     values_.resize(static_cast<size_t>(kVocabulary * kHidden));
     uint32_t state = 1;
@@ -38,10 +40,11 @@ class DecodeStep {
       state = state * 1664525u + 1013904223u;
       v = to_bf16((static_cast<float>(state >> 8) / (1 << 23) - 1) * 0.05f);
     }
+    const int64_t pages = std::max<int64_t>(64, (tokens + kPageTokens - 1) / kPageTokens);
     for (int64_t i = 0; i < kLayers; ++i) {
       layers_.push_back({matrix(kQkv, kHidden, "qkv_proj"), matrix(kHidden, kQ, "o_proj"),
                          matrix(2 * kInner, kHidden, "gate_up"), matrix(kHidden, kInner, "mlp_down"),
-                         b_.allocate_kv(kPages * kPageTokens, kShape, kv_mode)});
+                         b_.allocate_kv(pages * kPageTokens, kShape, kv_mode)});
     }
     head_ = matrix(kVocabulary, kHidden, "lm_head");
     norm_ = {b_.place_vector({"n", DType::kBF16, {kHidden}, values_.data()}), {}};
@@ -58,12 +61,12 @@ class DecodeStep {
     for (const OwnedTensor* t : {&qkv_, &attn_, &act_}) b_.upload(values_.data(), t->view);
     std::vector<float> angles(static_cast<size_t>(kShape.head_dim), 0.7f);
     b_.upload(angles.data(), cos_sin_.view);
-    memory_ = b_.allocate_step(1, 1, kPages);
+    memory_ = b_.allocate_step(1, 1, pages);
     HostStep host;
     host.ids = {7};
     host.positions = {{85, 85, 85}};
     host.sequences = {0};
-    host.cache_indices = {kTokens - 1};
+    host.cache_indices = {static_cast<int32_t>(tokens - 1)};
     host.wanted = {0};
     b_.plan(host, memory_);
   }
@@ -153,16 +156,16 @@ void report(const char* name, const DecodeStep::Time& time, double bytes, double
 
 }  // namespace
 
-void run(Tier tier, KvMode kv_mode, bool tunes) {
+void run(Tier tier, KvMode kv_mode, int64_t tokens, bool tunes) {
   const auto made = make_cuda_backend({});
   auto& backend = dynamic_cast<CudaBackendBase&>(*made);
   const double rate = backend.measure_read_rate();
   fmt::print("{}, {}, read {:.0f} GB/s\n", tier_name(tier), backend.description(), rate * 1e-9);
-  DecodeStep step(backend, tier, kv_mode);
+  DecodeStep step(backend, tier, kv_mode, tokens);
   CudaOps& ops = backend.cuda_ops();
   const double weight = tier_bits(tier) / 8, layer_qkv = weight * kQkv * kHidden, layer_o = weight * kQ * kHidden,
                layer_gate = weight * 2 * kInner * kHidden, layer_down = weight * kInner * kHidden,
-               kv = 2.0 * kTokens * kShape.kv_heads *
+               kv = 2.0 * static_cast<double>(tokens) * kShape.kv_heads *
                     (kv_mode == KvMode::kInt8 ? kShape.head_dim + 2 : kShape.head_dim * 2),
                head = weight * kVocabulary * kHidden;
   const double L = kLayers;
@@ -221,14 +224,18 @@ void run(Tier tier, KvMode kv_mode, bool tunes) {
 int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   bool tunes = false;
+  int64_t tokens = 1581;
   auto kv_mode = vireo::KvMode::kBf16;
   std::vector<vireo::Tier> tiers;
-  for (const std::string& a : arguments) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& a = arguments[i];
     const auto tier = vireo::find_tier(a);
     if (a == "--tune") {
       tunes = true;
     } else if (a == "--int8-kv") {
       kv_mode = vireo::KvMode::kInt8;
+    } else if (a == "--tokens" && i + 1 < arguments.size()) {
+      tokens = std::max<int64_t>(1, std::strtol(arguments[++i].c_str(), nullptr, 10));
     } else if (tier) {
       tiers.push_back(*tier);
     } else {
@@ -237,5 +244,5 @@ int main(int argc, char** argv) {
     }
   }
   if (tiers.empty()) tiers.push_back(vireo::Tier::kBf16);
-  for (const vireo::Tier tier : tiers) vireo::cuda::run(tier, kv_mode, tunes);
+  for (const vireo::Tier tier : tiers) vireo::cuda::run(tier, kv_mode, tokens, tunes);
 }

@@ -378,11 +378,6 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       store_head(norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim), kDim,
                  queries + query * kDim);
     }
-    const auto ring_at = [&](int w) {
-      Ring<true> r = ring;
-      for (int i = 0; i < w / 2; ++i) r.next();
-      return r;
-    };
     const auto tile_at = [&](int w) {
       int stage = ring.stage + w / 2;
       if (stage >= ring.stages) stage -= ring.stages;
@@ -397,19 +392,19 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
     if (brings) {
       const HeadPairs key = norm_rope(head_at(s.heads + kv_head), asks ? load_head(a.k_weight, kDim) : first_weight,
                                       a.k_eps, angles, kDim);
-      ring_at(warp).wait_full();
+      ring.wait_full(warp / 2);
       put_scale(keys, 0, NewRow<kDim, kCodes>{keys + new_token * T::kPitch, a.k, a.k_scales, at}.put(key));
     }
     if (brings_value) {
       uint4 value[1];
       fetch(
           SlotQuads{head_at(s.heads + s.kv_heads + kv_head).slots, kChunks}, [&](int) { return lane; }, value);
-      ring_at(bringer).wait_full();
+      ring.wait_full(bringer / 2);
       char* values = tile_at(bringer) + T::kValues;
       put_scale(tile_at(bringer), kWarpTokens,
                 NewRow<kDim, kCodes>{values + new_token * T::kPitch, a.v, a.v_scales, at}.put(value[0]));
     }
-    ring_at(warp).wait_full();
+    ring.wait_full(warp / 2);
     // Lanes 0 to 15 clear what lies behind the last key, the others values. Of codes any is a number.
     if (!kCodes && lane % 16 >= tokens) {
       uint4* to = reinterpret_cast<uint4*>(keys + lane / 16 * T::kValues + lane % 16 * T::kPitch);
@@ -495,7 +490,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   __syncthreads();
   ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
-    leave_registers<24>();
+    leave_registers<32>();
     return send_links<kDim, kForms, kCodes>(links, c.count, c.step, ring);
   }
   take_registers<112>();

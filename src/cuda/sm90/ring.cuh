@@ -118,6 +118,12 @@ struct Ring {
 
   // The users' side. Each releases each stage after it has read it.
   __device__ __forceinline__ void wait_full() const { wait_for(full(), round & 1); }
+  // The stage `ahead` of the next, less than all stages.
+  __device__ __forceinline__ void wait_full(int ahead) const {
+    const bool wraps = stage + ahead >= stages;
+    const int s = wraps ? stage + ahead - stages : stage + ahead;
+    wait_for(full_barriers + s * sizeof(Barrier), (wraps ? round + 1 : round) & 1);
+  }
   __device__ __forceinline__ void release() const {
     if (kNamed) {
       arrive_barrier(kFirstEmptyBarrier + stage, kOfStage);
