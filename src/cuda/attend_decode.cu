@@ -50,7 +50,7 @@ struct WarpTiles {
 // What a warp or a block knows of its tokens, per head: sums of weight * value, the largest score (in powers of two), the sum of weights.
 template <int kDim>
 struct Partial {
-  float sums[kHeads][kDim];
+  float sums[kHeads][kDim + 4];  // so that a warp's stores meet no bank more often than need be
   float largest[kHeads];
   float total[kHeads];
 };
@@ -69,7 +69,8 @@ __device__ __forceinline__ void fetch(const DecodeArguments& a, const WarpTiles<
       const int token = half * 8 + lane / 4, chunk = j * 4 + lane % 4;
       if (first + token < begin || first + token >= end) continue;
       const bool inside = first + token < length && chunk * T::kOfChunk < a.head_dim;
-      const int64_t from = (at + token) * row + chunk * 16;
+      const int place = kCodes ? kv_code_place(chunk * 16, (first + token) % kPageTokens, a.head_dim) : chunk * 16;
+      const int64_t from = (at + token) * row + place;
       copy_async(tiles.key(half, j, lane), inside ? k + from : k, inside);
       copy_async(tiles.value(token, chunk), inside ? v + from : v, inside);
     }
@@ -91,9 +92,13 @@ __device__ __forceinline__ void attend_warp(const WarpTiles<kDim, kCodes>& tiles
     out.largest[head] = weights.largest;
     out.total[head] = weights.total;
   }
-  sum_values<kDim, kCodes>(
-      weights, [&](int chunk) { return tiles.value(lane % 16, chunk); },
-      [&](int dim, float2 sums) { *reinterpret_cast<float2*>(&out.sums[head][dim]) = sums; });
+  ValueSums<kDim, kCodes> sums;
+  sums.add(weights, [&](int token, int chunk) { return tiles.value(token, chunk); });
+#pragma unroll
+  for (int b = 0; b < kDim / 16; ++b) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) out.sums[sums.head(r)][sums.dim(b, r)] = sums.of[b][r];
+  }
 }
 
 template <int kDim, bool kCodes>

@@ -8,9 +8,9 @@
 
 namespace vireo::cuda {
 
-// Weights relative to the largest score, as the operand of a product with values; lane / 4 is the head.
+// Weights of 16 tokens relative to the largest score, as the second operand of a product with values; lane / 4 is the head.
 struct WarpWeights {
-  uint32_t operand[4];
+  uint32_t operand[2];
   float largest, total;
 };
 
@@ -24,6 +24,10 @@ __device__ __forceinline__ uint4 readied_for_codes(uint4 q) {
   const uint4 l = {larger(q.x), larger(q.y), larger(q.z), larger(q.w)};
   return {__byte_perm(l.x, l.y, 0x5410), __byte_perm(l.x, l.y, 0x7632), __byte_perm(l.z, l.w, 0x5410),
           __byte_perm(l.z, l.w, 0x7632)};
+}
+// Where that puts a dim.
+__device__ __forceinline__ int place_for_codes(int dim) {
+  return (dim & ~3) | (dim & 1) << 1 | (dim >> 1 & 1);
 }
 
 // Products of queries with 8 keys: key_at(j) is the lane's j-th 16 bytes of key lane / 4. With kCodes `q` is readied for them.
@@ -46,42 +50,46 @@ __device__ __forceinline__ void score_keys(float (&scores)[4], const uint4 (&q)[
   }
 }
 
-// Weights times values: value_at(piece) is where the 16 bytes `piece` of value lane % 16 begin; what becomes of two outputs of head
-// lane / 4, the first of which is `dim`, store(dim, values) says.
-template <int kDim, bool kCodes, typename ValueAt, typename Store>
-__device__ __forceinline__ void sum_values(const WarpWeights& weights, ValueAt value_at, Store store) {
-  constexpr int kOfPiece = kCodes ? 16 : 8;
-  const int lane = threadIdx.x % 32;
+// Sums of weight * value over tokens, for 8 heads, as products of values and weights leave them in a warp.
+template <int kDim, bool kCodes>
+struct ValueSums {
+  float of[kDim / 16][4] = {};
+
+  // Where a lane's sum of[b][r] belongs.
+  __device__ __forceinline__ static int head(int r) { return threadIdx.x % 4 * 2 + r % 2; }
+  __device__ __forceinline__ static int dim(int b, int r) {
+    const int row = r / 2 * 8 + threadIdx.x % 32 / 4;
+    return kCodes ? b / 2 * 32 + row * 2 + b % 2 : b * 16 + row;
+  }
+
+  // Those of 16 more tokens: value_at(token, piece) is where the 16 bytes `piece` of a value begin.
+  template <typename ValueAt>
+  __device__ __forceinline__ void add(const WarpWeights& weights, ValueAt value_at) {
+    const int lane = threadIdx.x % 32, token = lane / 16 * 8 + lane % 8;
+    const uint32_t w0 = weights.operand[0], w1 = weights.operand[1];
 #pragma unroll
-  for (int piece = 0; piece < kDim / kOfPiece; piece += 2) {
-    uint32_t v[4];
-    load_matrices_turned(v, value_at(piece + lane / 16));
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint32_t low = v[2 * i], high = v[2 * i + 1];
-      const int dim = (piece + i) * kOfPiece + lane % 4 * (kOfPiece / 4);
-      float sum[4] = {};
+    for (int b = 0; b < kDim / 16; b += kCodes ? 2 : 1) {
+      uint32_t v[4];
+      load_matrices_turned(v, value_at(token, (kCodes ? b : 2 * b) + lane / 8 % 2));
       if constexpr (kCodes) {
         // What is turned are pairs of codes.
-        float odd[4] = {};
-        multiply_add(sum, weights.operand, even_numbers(low), even_numbers(high));
-        multiply_add(odd, weights.operand, odd_numbers(low), odd_numbers(high));
-        store(dim, float2{sum[0], odd[0]});
-        store(dim + 2, float2{sum[1], odd[1]});
+        const uint32_t even[4] = {even_numbers(v[0]), even_numbers(v[1]), even_numbers(v[2]), even_numbers(v[3])};
+        const uint32_t odd[4] = {odd_numbers(v[0]), odd_numbers(v[1]), odd_numbers(v[2]), odd_numbers(v[3])};
+        multiply_add(of[b], even, w0, w1);
+        multiply_add(of[b + 1], odd, w0, w1);
       } else {
-        multiply_add(sum, weights.operand, low, high);
-        store(dim, float2{sum[0], sum[1]});
+        multiply_add(of[b], v, w0, w1);
       }
     }
   }
-}
+};
 
 // `scores` of 16 tokens as multiply_add leaves them, 8 in each half; those from `tokens` on do not count. With kCodes the scales of values
-// are in the weights, and the sum of weights counts in the unit of the products.
+// are in the weights, and the sum of weights counts in the unit of the products. `largest` is that of scores before these.
 template <bool kCodes>
-__device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens, float scale, const TokenScales& of) {
+__device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens, float scale, const TokenScales& of,
+                                              float largest = -INFINITY) {
   const int lane = threadIdx.x % 32;
-  float largest = -INFINITY;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -111,7 +119,7 @@ __device__ __forceinline__ WarpWeights soften(float (&scores)[2][4], int tokens,
     }
   }
   if (kCodes) total *= 1 / kSignedByteUnit;
-  return {{pack_bf16(scores[0][0], scores[0][1]), 0, pack_bf16(scores[1][0], scores[1][1]), 0}, largest, total};
+  return {{pack_bf16(scores[0][0], scores[0][1]), pack_bf16(scores[1][0], scores[1][1])}, largest, total};
 }
 
 inline constexpr int kPartBatch = 14;  // parts that are read and added together

@@ -429,9 +429,13 @@ class CudaBackend : public CudaBackendBase {
       std::ranges::transform(row, to, [](bf16 v) { return to_float(v); });
       return;
     }
-    std::vector<uint8_t> codes(static_cast<size_t>(n));
+    const int64_t bytes = kv_code_bytes(shape);
+    std::vector<uint8_t> row(static_cast<size_t>(bytes)), codes(static_cast<size_t>(n));
     bf16 scale;
-    download({cache.row<uint8_t>(0) + at * kv_code_bytes(shape), DType::kI8, 1, n, n}, codes.data());
+    download({cache.row<uint8_t>(0) + at * bytes, DType::kI8, 1, bytes, bytes}, row.data());
+    for (int64_t d = 0; d < n; ++d) {
+      codes[static_cast<size_t>(d)] = row[static_cast<size_t>(kv_code_place(d, at % kPageTokens, shape))];
+    }
     download({scales.row<bf16>(0) + at, DType::kBF16, 1, 1, 1}, &scale);
     for (size_t i = 0; i < codes.size(); ++i) {
       const bool negative = codes[i ^ 1] > 127;

@@ -60,6 +60,8 @@ struct ChainScratch {
 };
 // Bytes of a token's codes of one head.
 int64_t kv_code_bytes(const AttentionShape& shape);
+// Where a dim of a token of a page lies among them.
+int64_t kv_code_place(int64_t dim, int64_t token, const AttentionShape& shape);
 int64_t attend_decode_partials(int64_t slots, const AttentionShape& shape);
 // Up to 8 rows; KV pages are [page][kv_head][64][head_dim] bf16, or codes with scales as kv_codes.cuh has them.
 void attend_decode(const Queue& queue, Tensor q, const Step& step, KvLayer cache, const AttentionShape& shape,

@@ -32,7 +32,7 @@ __device__ __forceinline__ void append_head(const AppendArguments& a, const Head
   void* cache = is_k ? a.cache_k : a.cache_v;
   if (!a.k_scales) return store_head(pairs, a.head_dim, static_cast<bf16*>(cache) + at * a.head_dim);
   const CodedHead coded = code_head(pairs);
-  coded.put(a.head_dim, static_cast<uint8_t*>(cache) + at * kv_code_bytes(a.head_dim));
+  coded.put(a.head_dim, slot % kPageTokens, static_cast<uint8_t*>(cache) + at * kv_code_bytes(a.head_dim));
   if (threadIdx.x % 32 == 0) store_float((is_k ? a.k_scales : a.v_scales) + at, coded.scale);
 }
 
@@ -107,9 +107,9 @@ __global__ void restore_kernel(RestoreArguments a) {
   const int pieces = a.head_dim / 4;
   for (int i = threadIdx.x; i < tokens * pieces; i += blockDim.x) {
     const int64_t row = first + i / pieces;
-    const int dim = i % pieces * 4;
+    const int dim = i % pieces * 4, place = kv_code_place(dim, i / pieces, a.head_dim);
     const auto restore = [&](const uint8_t* codes, const bf16* scales, bf16* to) {
-      const uint32_t word = *reinterpret_cast<const uint32_t*>(codes + row * kv_code_bytes(a.head_dim) + dim);
+      const uint32_t word = *reinterpret_cast<const uint32_t*>(codes + row * kv_code_bytes(a.head_dim) + place);
       const uint32_t even = even_numbers(word), odd = odd_numbers(word);
       // In two steps: no float is as large as the factor between codes and numbers.
       constexpr float kFirst = 0x1p100f, kSecond = kCodedFactor * (kSignedByteUnit / kFirst);
@@ -128,6 +128,9 @@ __global__ void restore_kernel(RestoreArguments a) {
 
 int64_t kv_code_bytes(const AttentionShape& shape) {
   return kv_code_bytes(shape.head_dim);
+}
+int64_t kv_code_place(int64_t dim, int64_t token, const AttentionShape& shape) {
+  return kv_code_place(static_cast<int>(dim), static_cast<int>(token), shape.head_dim);
 }
 
 void restore_pages(const Queue& queue, const Step& step, const AttentionShape& shape, KvLayer cache, KvLayer to) {

@@ -1,5 +1,6 @@
 // Keys and values in codes (KvMode::kInt8), bytes as signed_bytes.cuh has them. A row of a head has one bf16 scale; scales lie as the rows do,
-// [page][kv_head][64].
+// [page][kv_head][64]. Pieces of 16 codes lie where kv_code_place() says, so that tokens copied to shared memory as they are meet other
+// banks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,6 +12,12 @@ namespace vireo::cuda {
 // Bytes of a head's row: copies are of 16.
 __host__ __device__ inline constexpr int kv_code_bytes(int head_dim) {
   return (head_dim + 15) / 16 * 16;
+}
+
+// Where code `dim` of a token of a page lies in its row.
+__host__ __device__ inline constexpr int kv_code_place(int dim, int token, int head_dim) {
+  const int turn = head_dim == 128 ? token & 7 : head_dim == 64 ? token >> 1 & 3 : 0;
+  return dim ^ turn << 4;
 }
 
 // Bytes of sign and magnitude, each with its own sign, as they are stored.
@@ -57,14 +64,15 @@ struct CodedHead {
   uint32_t low[kMaxPairs], high[kMaxPairs];
   float scale;
 
-  __device__ __forceinline__ void put(int head_dim, uint8_t* to) const {
+  // To the row of a token of a page.
+  __device__ __forceinline__ void put(int head_dim, int token, uint8_t* to) const {
     const int n = head_dim / 2, lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kMaxPairs; ++i) {
       const int j = i * 32 + lane;
       if (j >= n) continue;
-      to[j] = static_cast<uint8_t>(low[i]);
-      to[n + j] = static_cast<uint8_t>(high[i]);
+      to[kv_code_place(j, token, head_dim)] = static_cast<uint8_t>(low[i]);
+      to[kv_code_place(n + j, token, head_dim)] = static_cast<uint8_t>(high[i]);
     }
   }
 };
@@ -94,9 +102,9 @@ struct CodedChunks {
   uint2 codes;
   float scale;
 
-  __device__ __forceinline__ void put(int head_dim, uint8_t* to) const {
-    const int lane = threadIdx.x % 32;
-    if (lane * 8 < head_dim) reinterpret_cast<uint2*>(to)[lane] = codes;
+  __device__ __forceinline__ void put(int head_dim, int token, uint8_t* to) const {
+    const int dim = threadIdx.x % 32 * 8;
+    if (dim < head_dim) *reinterpret_cast<uint2*>(to + kv_code_place(dim, token, head_dim)) = codes;
   }
 };
 __device__ __forceinline__ CodedChunks code_chunks(uint4 chunk) {

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 
+#include "cuda/cuda_context.h"
 #include "cuda_test.h"
 #include "op_bench.h"
 #include "op_cases.h"
@@ -310,6 +311,56 @@ TEST_F(CudaRows, SameBitsFrom1To8OfDecodeAttention) {
         for (Tensor* t : {&rows.lengths, &rows.sequences, &rows.slots}) *t = t->slice_rows(r, n);
         backend->ops().attend_cache(q.slice_rows(r, n), rows, cache, shape, out.slice_rows(r, n));
       });
+    }
+  }
+}
+
+// Two layers of one row at caches so long that a block takes several parts, in one launch where the device can.
+TEST_F(CudaRows, SameBitsInOneLaunch) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  auto& ops = dynamic_cast<cuda::CudaBackendBase&>(*backend).cuda_ops();
+  constexpr int64_t kHidden = 264, kInner = 400;
+  for (const AttentionShape shape : {AttentionShape{16, 8, 128, 0.09f}, {24, 8, 64, 0.125f}, {8, 1, 128, 0.09f}}) {
+    for (const KvMode mode : {KvMode::kBf16, KvMode::kInt8}) {
+      for (const int32_t length : {1, 100, 1581, 2049, 5003, 9000}) {
+        Bench b(*backend, seed);
+        const Step step = b.step({length}, true);
+        const int64_t q = int64_t{shape.heads} * shape.head_dim,
+                      qkv_size = q + 2 * int64_t{shape.kv_heads} * shape.head_dim;
+        const Norm norm = b.norm(kHidden, false), of_head = b.norm(shape.head_dim, false);
+        const HeadNorms norms{
+            of_head, of_head,
+            b.floats(std::vector<float>(static_cast<size_t>(shape.head_dim), 0.7f), 1, shape.head_dim)};
+        const auto qkv_w = b.linear({qkv_size}, kHidden, false), o = b.linear({kHidden}, q, false),
+                   gate_up = b.linear({kInner, kInner}, kHidden, false, {0, "gate_up"}),
+                   down = b.linear({kHidden}, kInner, false);
+        const Tensor x = b.residuals(1, kHidden), h = b.poisoned(1, kHidden), qkv = b.poisoned(1, qkv_size),
+                     attended = b.poisoned(1, q), scratch = b.poisoned(1, 2 * kInner), act = b.poisoned(1, kInner);
+        const KvLayer layers[2] = {b.cache(shape, mode), b.cache(shape, mode)};
+        const std::vector<float> before = b.read(x);
+        const auto run = [&](bool chained) {
+          b.write(before, x);
+          ops.begin_step(true);
+          if (chained) ops.begin_chain();
+          for (const KvLayer& layer : layers) {
+            ops.norm_linear(norm, *qkv_w, x, h, qkv);
+            ops.norm_rope_attend(qkv, norms, step, layer, shape, attended);
+            ops.linear_add(*o, attended, h, x);
+            ops.norm_gate_up(norm, *gate_up, x, h, scratch, act);
+            ops.linear_add(*down, act, h, x);
+          }
+          if (chained) ops.finish_chain();
+          ops.begin_step(false);
+          return b.read(x);
+        };
+        const std::vector<float> apart = run(false);
+        EXPECT_TRUE(std::none_of(apart.begin(), apart.end(), [](float v) { return std::isnan(v); }));
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_TRUE(same_bits(run(true), apart)) << shape.heads << "q_" << shape.kv_heads << "kv_" << shape.head_dim
+                                                   << " at " << length << ", seed " << seed;
+        }
+      }
     }
   }
 }

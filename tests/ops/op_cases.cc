@@ -251,6 +251,12 @@ void add_attention(Cases& cases) {
     add_attend_cache(cases, s, "int8_batch", {5, 130, 64, 1}, false, KvMode::kInt8);
     add_attend_cache(cases, s, "int8_chunk", chunk, true, KvMode::kInt8);
   }
+  // So long that a block of a GPU takes several parts.
+  for (const Heads s : {Heads{16, 8, 128}, {8, 8, 64}}) {
+    add_attend_cache(cases, s, "decode_at_5003", {5003}, true);
+    add_attend_cache(cases, s, "int8_decode_at_5003", {5003}, true, KvMode::kInt8);
+    add_attend_cache(cases, s, "long_batch", {5003, 1, 2100}, false);
+  }
   for (const Heads s : {Heads{2, 2, 64}, {1, 1, 72}, {3, 3, 72}, {3, 3, 16}}) {
     for (const std::vector<int32_t>& bounds :
          {std::vector<int32_t>{0, 1}, {0, 100}, {0, 24, 48, 72}, {0, 5, 134}, {0, 300}, {0, 64, 900}}) {
@@ -523,25 +529,29 @@ void add_fused(Cases& cases) {
         b.take(y);
       });
     }
-    const std::string rows_shape = fmt::format("{}_rows", rows);
-    add(cases, {.op = "norm_rope_attend", .shape = rows_shape, .tolerance = 3e-6, .fused = true},
-        [=](Bench& b, Body body) {
-          const AttentionShape shape{3, 1, 128, 0.09f};
-          std::vector<int32_t> lengths;
-          for (int64_t r = 0; r < rows; ++r) lengths.push_back(static_cast<int32_t>(40 + r));
-          const Step step = b.step(lengths, true);
-          const KvLayer cache = b.cache(shape);
-          const Tensor qkv = b.activations(rows, 5 * 128, 2), angles = cos_sin(b, rows, 128);
-          const HeadNorms norms{b.norm(128, false), b.norm(128, false), angles};
-          const Tensor out = b.poisoned(rows, 3 * 128);
-          if (body == Body::kOwn) {
-            b.ops().norm_rope_attend(qkv, norms, step, cache, shape, out);
-          } else {
-            b.ops().Ops::norm_rope_attend(qkv, norms, step, cache, shape, out);
-          }
-          b.take(out);
-          b.take(cache, shape);
-        });
+    for (const auto& [shape, first_length] :
+         {std::pair{AttentionShape{3, 1, 128, 0.09f}, 40}, {{16, 8, 128, 0.09f}, 5000}}) {
+      if (first_length > 40 && rows > 3) continue;
+      const std::string rows_shape = fmt::format("{}_rows_{}kv_at_{}", rows, shape.kv_heads, first_length);
+      add(cases, {.op = "norm_rope_attend", .shape = rows_shape, .tolerance = 3e-6, .fused = true},
+          [=, shape = shape, first_length = first_length](Bench& b, Body body) {
+            std::vector<int32_t> lengths;
+            for (int64_t r = 0; r < rows; ++r) lengths.push_back(first_length + static_cast<int32_t>(r));
+            const Step step = b.step(lengths, true);
+            const KvLayer cache = b.cache(shape);
+            const int64_t heads = shape.heads + 2 * shape.kv_heads;
+            const Tensor qkv = b.activations(rows, heads * 128, 2), angles = cos_sin(b, rows, 128);
+            const HeadNorms norms{b.norm(128, false), b.norm(128, false), angles};
+            const Tensor out = b.poisoned(rows, int64_t{shape.heads} * 128);
+            if (body == Body::kOwn) {
+              b.ops().norm_rope_attend(qkv, norms, step, cache, shape, out);
+            } else {
+              b.ops().Ops::norm_rope_attend(qkv, norms, step, cache, shape, out);
+            }
+            b.take(out);
+            b.take(cache, shape);
+          });
+    }
   }
 }
 

@@ -26,40 +26,44 @@ struct BulkArguments {
   float* partials;
   int32_t* counters;
   int parts;  // room for parts of one row and head
+  int most_blocks;
   bf16* out;
   int64_t out_stride;
 };
 
-// Shared memory of a block, head_dim kDim.
+// Shared memory of a block: for each warp tiles that are filled in turns, then the queries.
 template <int kDim, bool kCodes>
 struct Room {
-  static constexpr int kTilesBytes = kPartWarps * WarpTile<kDim, kCodes>::kBytes;
-  static constexpr int kBytes = kTilesBytes + kGroupHeads * kDim * 2;
+  static constexpr int kTiles = kPartWarps * WarpTile<kDim, kCodes>::kBytes;
+  static int bytes(int turns) { return turns * kTiles + Queries<kDim, kCodes>::kBytes; }
 };
+constexpr int kMostTurns = 3;
 
-// grid.x: rows and KV heads; grid.y: parts, in turns where there are more than blocks.
+// grid.x: rows and KV heads; grid.y: runs of parts, of which each warp takes its tokens before the block meets.
 template <int kDim, bool kCodes>
-__global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArguments a) {
+__global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArguments a, int turns) {
 #if __CUDA_ARCH__ >= 900
   using R = Room<kDim, kCodes>;
   using T = WarpTile<kDim, kCodes>;
   constexpr int kChunks = kDim / 8, kPieces = T::kRow / 16;  // of 8 elements; of 16 bytes
-  extern __shared__ uint4 shared[];
-  __shared__ Barrier arrived[kPartWarps];
+  extern __shared__ __align__(kStageAlignment) uint4 shared[];
+  __shared__ Barrier arrived[kPartWarps][kMostTurns];
   __shared__ bool last;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int row = blockIdx.x / a.kv_heads, kv_head = blockIdx.x % a.kv_heads, group = a.heads / a.kv_heads;
-  const int length = load_index(a.lengths + row), parts = (length + kSplitTokens - 1) / kSplitTokens;
-  if (blockIdx.y >= parts) {
+  const int length = load_index(a.lengths + row);
+  const PartRuns runs = runs_of(length, a.kv_heads, a.most_blocks);
+  const int run = blockIdx.y, count = min(runs.of_run, runs.parts - run * runs.of_run);
+  if (run >= runs.runs) {
     let_next_start();
     wait_for_previous();
     return;
   }
-  char* tiles = reinterpret_cast<char*>(shared) + warp * T::kBytes;
-  bf16* queries = reinterpret_cast<bf16*>(reinterpret_cast<char*>(shared) + R::kTilesBytes);
-  const BarrierAddress my_arrived = shared_address(&arrived[warp]);
-  if (lane == 0) {
-    start_barrier(my_arrived, 1);
+  char* tiles = reinterpret_cast<char*>(shared);
+  const auto tile_at = [&](int w, int turn) { return tiles + turn * R::kTiles + w * T::kBytes; };
+  const Queries<kDim, kCodes> queries = {reinterpret_cast<bf16*>(tiles + turns * R::kTiles)};
+  if (lane < turns) {
+    start_barrier(shared_address(&arrived[warp][lane]), 1);
     publish_barriers();
   }
   __syncwarp();
@@ -69,25 +73,28 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   const int old = max(0, length - a.rows);
   const int kv = lane / 16, token = lane % 16;  // what this lane copies: a key or a value
   const uint64_t policy = read_once();
+  const auto first_of = [&](int i) { return (run * runs.of_run + i) * kSplitTokens + warp * kWarpTokens; };
   const auto cache_of = [&](int t) {
     const int64_t page = load_index(pages + t / kPageTokens);
     return cache_row(page, t % kPageTokens, kv_head, a.kv_heads, 1);
   };
   const auto row_at = [&](void* cache, int64_t at) { return static_cast<char*>(cache) + at * T::kRow; };
-  TokenScales scales;
-  const auto load_scales = [&](int first, int tokens) {
+  const auto load_scales = [&](TokenScales& scales, int first, int tokens) {
     if (!kCodes || tokens <= 0) return;
     const int64_t at = cache_of(first);
     scales.load(a.k_scales + at, a.v_scales + at, tokens);
   };
-  // Sends for the warp's old tokens and clears the rows of those beyond the length.
-  const auto send = [&](int first) {
-    if (lane == 0) expect_bytes(my_arrived, max(0, min(kWarpTokens, old - first)) * 2 * T::kRow);
+  // Sends for the warp's old tokens of part i and clears the rows of those beyond the length.
+  const auto send = [&](int i) {
+    const int turn = i % turns, first = first_of(i), t = first + token;
+    const BarrierAddress full = shared_address(&arrived[warp][turn]);
+    if (lane == 0) expect_bytes(full, max(0, min(kWarpTokens, old - first)) * 2 * T::kRow);
     __syncwarp();
-    const int t = first + token;
-    char* to = tiles + kv * T::kValues + token * T::kPitch;
-    if (t < old) {
-      copy_bulk(shared_address(to), row_at(kv ? a.v : a.k, cache_of(t)), T::kRow, my_arrived, policy);
+    char* to = tile_at(warp, turn) + kv * T::kValues + token * T::kPitch;
+    if (kCodes ? token == 0 && first < old : t < old) {
+      const int tokens =
+          kCodes ? min(kWarpTokens, old - first) : 1;  // those that lie in a tile as they do in the cache
+      copy_bulk(shared_address(to), row_at(kv ? a.v : a.k, cache_of(t)), tokens * T::kRow, full, policy);
     } else if (t >= length && !kCodes) {  // any code is a number, and what does not count has weight zero
 #pragma unroll 1
       for (int c = 0; c < kPieces; ++c) reinterpret_cast<uint4*>(to)[c] = uint4{0, 0, 0, 0};
@@ -95,10 +102,10 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
   };
   const bf16* q = a.q + row * a.q_stride;
   // The tokens of this step: lanes 0 to 15 bring a key, the others a value.
-  const auto bring_new = [&](int first, const HeadPairs& k_weight) {
+  const auto bring_new = [&](int first, char* tile, TokenScales& scales, const HeadPairs& k_weight) {
 #pragma unroll 1
     for (int t = max(first, old); t < min(first + kWarpTokens, length); ++t) {
-      char* to = tiles + (t - first) * T::kPitch;
+      char* to = tile + (t - first) * T::kPitch;
       if (a.fused) {
         const bf16* key = q + (int64_t{a.heads} + kv_head) * kDim;
         const bf16* value = key + int64_t{a.kv_heads} * kDim;
@@ -106,8 +113,8 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
         const uint4 v = lane < kChunks ? reinterpret_cast<const uint4*>(value)[lane] : uint4{0, 0, 0, 0};
         const HeadPairs pairs = norm_rope(PlainHead{key}, k_weight, a.k_eps, head_angles(a.cos_sin, kDim), kDim);
         const int64_t at = slot < 0 ? -1 : cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, a.kv_heads, 1);
-        const float of_key = NewRow<kDim, kCodes>{to, a.k, a.k_scales, at}.put(pairs),
-                    of_value = NewRow<kDim, kCodes>{to + T::kValues, a.v, a.v_scales, at}.put(v);
+        const float of_key = NewRow<kDim, kCodes>{to, a.k, a.k_scales, at, t - first}.put(pairs),
+                    of_value = NewRow<kDim, kCodes>{to + T::kValues, a.v, a.v_scales, at, t - first}.put(v);
         if (kCodes) scales.set(t - first, of_key, of_value);
       } else if (token < kPieces) {
         const char* from = row_at(kv ? a.v : a.k, cache_of(t));
@@ -115,77 +122,76 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
       }
     }
   };
-  const int my_first = blockIdx.y * kSplitTokens + warp * kWarpTokens;
-  send(my_first);
+  for (int i = 0; i < min(turns, count); ++i) send(i);
   HeadPairs q_weight = {}, k_weight = {};
   if (a.fused && warp < group) q_weight = load_head(a.q_weight, kDim);
-  if (a.fused && my_first < length && length <= my_first + kWarpTokens) k_weight = load_head(a.k_weight, kDim);
+  const int my_last = first_of(count - 1);
+  if (a.fused && my_last < length && length <= my_last + kWarpTokens) k_weight = load_head(a.k_weight, kDim);
   let_next_start();
-  load_scales(my_first, old - my_first);
+  // Of codes the scales are read a part ahead; those of this step's tokens after the wait.
+  const int readable = a.fused ? old : length;
+  TokenScales next;
+  load_scales(next, first_of(0), old - first_of(0));
 
   wait_for_previous();
   if (warp < group) {
     const bf16* head = q + (int64_t{kv_head} * group + warp) * kDim;
     if (a.fused) {
-      store_head(norm_rope(PlainHead{head}, q_weight, a.q_eps, head_angles(a.cos_sin, kDim), kDim), kDim,
-                 queries + warp * kDim);
+      queries.put(warp, norm_rope(PlainHead{head}, q_weight, a.q_eps, head_angles(a.cos_sin, kDim), kDim));
     } else if (lane < kChunks) {
-      reinterpret_cast<uint4*>(queries + warp * kDim)[lane] = reinterpret_cast<const uint4*>(head)[lane];
+      queries.put(warp, lane, reinterpret_cast<const uint4*>(head)[lane]);
     }
   }
-  if (!a.fused) load_scales(my_first, length - my_first);
-  bring_new(my_first, k_weight);
+  if (!a.fused) load_scales(next, first_of(0), length - first_of(0));
   __syncthreads();
 
-  uint4 mine[kDim / 32];
-  load_queries<kDim, kCodes>(mine, queries, group);
+  WarpSums<kDim, kCodes> sums;
+#pragma unroll 1
+  for (int i = 0; i < count; ++i) {
+    const int turn = i % turns, first = first_of(i);
+    TokenScales scales = next;
+    if (i + 1 < count) load_scales(next, first_of(i + 1), readable - first_of(i + 1));
+    char* tile = tile_at(warp, turn);
+    bring_new(first, tile, scales, k_weight);
+    __syncwarp();
+    wait_for(shared_address(&arrived[warp][turn]), i / turns & 1);
+    if (first < length) sums.add(queries, group, shared_address(tile), length - first, a.scale, scales);
+    if (i + turns >= count) continue;
+    order_copies();
+    __syncwarp();
+    send(i + turns);
+  }
+  sums.put(group, tile_at(warp, 0));
+  __syncthreads();
+  // The warps' sums become one.
   const int64_t first_head = row * int64_t{a.heads} + int64_t{kv_head} * group;
-  uint32_t phase = 0;
+  bf16* out = a.out + row * a.out_stride + int64_t{kv_head} * group * kDim;
 #pragma unroll 1
-  for (int part = blockIdx.y; part < parts; part += gridDim.y, phase ^= 1) {
-    const int first = part * kSplitTokens + warp * kWarpTokens;
-    if (part != blockIdx.y) {
-      order_copies();
-      __syncthreads();
-      send(first);
-      load_scales(first, (a.fused ? old : length) - first);
-      bring_new(first, a.fused ? load_head(a.k_weight, kDim) : HeadPairs{});
-      __syncwarp();
+  for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
+    const int h = i / kDim, d = i % kDim;
+    const JoinedPart p = join_warps<kDim, kCodes>(h, d, [&](int w) { return tile_at(w, 0); });
+    if (runs.runs == 1) {
+      store_float(out + i, p.sum / p.total);
+      continue;
     }
-    wait_for(my_arrived, phase);
-    attend_warp<kDim, kCodes>(mine, shared_address(tiles), length - first, group, a.scale, scales,
-                              reinterpret_cast<float*>(tiles) + lane / 4 * T::kPart);
-    __syncthreads();
-    // The warps' parts become one.
+    float* to = a.partials + ((first_head + h) * a.parts + run) * T::kPart;
+    to[d] = p.sum;
+    if (d == 0) *reinterpret_cast<float2*>(to + kDim) = {p.most, p.total};
+  }
+  if (runs.runs == 1) return;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    int32_t* counter = a.counters + blockIdx.x;
+    last = add_in_order(counter, 1) == runs.runs - 1;
+    if (last) *counter = 0;
+  }
+  __syncthreads();
+  if (!last) return;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
-      const int h = i / kDim, d = i % kDim;
-      const JoinedPart p =
-          join_warps<kDim, kCodes>(h, d, [&](int w) { return reinterpret_cast<char*>(shared) + w * T::kBytes; });
-      if (parts == 1) {
-        store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * kDim + d, p.sum / p.total);
-        continue;
-      }
-      float* to = a.partials + ((first_head + h) * a.parts + part) * T::kPart;
-      to[d] = p.sum;
-      if (d == 0) *reinterpret_cast<float2*>(to + kDim) = {p.most, p.total};
-    }
-    if (parts == 1) return;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int32_t* counter = a.counters + blockIdx.x;
-      last = add_in_order(counter, 1) == parts - 1;
-      if (last) *counter = 0;
-    }
-    __syncthreads();
-    if (!last) continue;
-#pragma unroll 1
-    for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
-      const int h = i / kDim, d = i % kDim;
-      const float* from = a.partials + (first_head + h) * a.parts * T::kPart;
-      store_float(a.out + row * a.out_stride + (int64_t{kv_head} * group + h) * kDim + d,
-                  add_parts(PlainParts{from, kDim, d}, parts));
-    }
+  for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
+    const int h = i / kDim, d = i % kDim;
+    const float* from = a.partials + (first_head + h) * a.parts * T::kPart;
+    store_float(out + i, add_parts(PlainParts{from, kDim, d}, runs.runs));
   }
 #endif
 }
@@ -195,10 +201,11 @@ void run(const Queue& queue, const BulkArguments& a) {
   using R = Room<kDim, kCodes>;
   const auto kernel = attend_bulk_kernel<kDim, kCodes>;
   static SharedMemory memory;
-  memory.allow(reinterpret_cast<const void*>(kernel), R::kBytes);
-  // Blocks without a part, the last ones, leave at once.
-  const int at_once = std::max(1, 2 * queue.multiprocessors / (a.rows * a.kv_heads));
-  launch(queue, kernel, dim3(a.rows * a.kv_heads, std::min(a.parts, at_once)), kPartWarps * 32, R::kBytes, a);
+  memory.allow(reinterpret_cast<const void*>(kernel), R::bytes(kMostTurns));
+  // Blocks without a run, the last ones, leave at once. With one row there is a block for each multiprocessor.
+  const int most_runs = std::min(a.parts, std::max(1, a.most_blocks / a.kv_heads));
+  const int turns = a.rows > 1 ? 1 : std::min(kMostTurns, (a.parts + most_runs - 1) / most_runs);
+  launch(queue, kernel, dim3(a.rows * a.kv_heads, most_runs), kPartWarps * 32, R::bytes(turns), a, turns);
 }
 
 template <int kDim>
@@ -244,6 +251,7 @@ void attend_bulk(const Queue& queue, Tensor qkv, const HeadNorms* norms, const S
   a.partials = scratch.partials;
   a.counters = scratch.counters;
   a.parts = (a.pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
+  a.most_blocks = queue.multiprocessors;
   a.out = out.row<bf16>(0);
   a.out_stride = out.stride;
   if (shape.head_dim == 64) return run<64>(queue, a);

@@ -74,6 +74,7 @@ constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same
 constexpr int kGroup = 4;                // tiles that are finished together
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
 constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3, kCodedTokensInFlight = 6;
+constexpr int kLongInFlight = 9;  // of caches so long that a block takes several parts: little is sent meanwhile
 struct Links {
   AttendStep step;
   int count;
@@ -245,16 +246,22 @@ __device__ __forceinline__ int share_of(int first) {
   return mine < 0 ? mine + static_cast<int>(gridDim.x) : mine;
 }
 
-// The parts of a step's attention, the same in all layers: item i is part i % parts of KV head i / parts.
+// The runs of parts of a step's attention, the same in all layers: item i is run i % runs of KV head i / runs.
 struct Parts {
-  int length, parts, items;
+  PartRuns of;
+  int length, items;
   const int32_t* pages;
+
+  __device__ __forceinline__ int head_of(int item) const { return item / of.runs; }
+  __device__ __forceinline__ int first_of(int item) const { return item % of.runs * of.of_run; }
+  __device__ __forceinline__ int count_of(int item) const { return min(of.of_run, of.parts - first_of(item)); }
 };
 __device__ __forceinline__ Parts parts_of(const AttendStep& s) {
   if (!s.lengths) return {};
-  const int length = load_index(s.lengths), parts = (length + kSplitTokens - 1) / kSplitTokens;
+  const int length = load_index(s.lengths);
+  const PartRuns runs = runs_of(length, s.kv_heads, static_cast<int>(gridDim.x));
   const int32_t* pages = s.page_table + int64_t{load_index(s.sequences)} * s.pages;
-  return {length, parts, parts * s.kv_heads, pages};
+  return {runs, length, runs.runs * s.kv_heads, pages};
 }
 
 // Sends for the keys and values of earlier steps, 32 tokens a stage.
@@ -262,39 +269,38 @@ template <typename Tile, bool kCodes>
 __device__ __forceinline__ void send_tokens(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
                                             Ring<true>& ring) {
   constexpr int kRow = Tile::kRow;
-  constexpr int kTokens =
-      32 / Ring<true>::kCopyWarps;  // of a copying warp: its first lanes send for keys, the next for values
-  const int lane = threadIdx.x % 32, warp = (threadIdx.x - Ring<true>::kAllUsers) / 32;
-  const int token = warp * kTokens + lane % kTokens, value = lane / kTokens;
-  const char* cache = static_cast<const char*>(value == 0 ? a.k : a.v);
-  // Of codes the first lanes that have no token send for a tile's scales.
   constexpr int kTiles = 32 / kWarpTokens, kScaleBytes = kWarpTokens * 2;
-  const int with_scales = lane - 2 * kTokens, is_value = with_scales % 2;
-  const bf16* scales = is_value == 0 ? a.k_scales : a.v_scales;
+  // Of a copying warp the first lanes send for keys, the next for values, a token each. Codes lie as they will in a tile: the first warp's
+  // lanes send for a tile's keys, its values and the scales of both.
+  constexpr int kTokens = 32 / Ring<true>::kCopyWarps;
+  const int lane = threadIdx.x % 32, warp = (threadIdx.x - Ring<true>::kAllUsers) / 32;
+  const int token = kCodes ? lane / 4 * kWarpTokens : warp * kTokens + lane % kTokens;
+  const int is_value = kCodes ? lane % 2 : lane / kTokens;
+  const bool is_scales = kCodes && lane % 4 > 1, may_send = kCodes ? warp == 0 && lane < kTiles * 4 : is_value < 2;
+  const char* cache = static_cast<const char*>(is_value == 0 ? a.k : a.v);
+  if (is_scales) cache = reinterpret_cast<const char*>(is_value == 0 ? a.k_scales : a.v_scales);
+  const int row_bytes = is_scales ? 2 : kRow;
+  const uint32_t to =
+      token / kWarpTokens * Tile::kBytes + (is_scales ? Tile::kScales + is_value * kScaleBytes
+                                                      : is_value * Tile::kValues + token % kWarpTokens * Tile::kPitch);
   const uint64_t policy = read_once();
 #pragma unroll 1
   for (int item = first; item < p.items; item += gridDim.x) {
-    const int kv_head = item / p.parts, begin = item % p.parts * kSplitTokens;
+    const int kv_head = p.head_of(item), begin = p.first_of(item) * kSplitTokens;
+    const int stages = p.count_of(item) * kPartStages;
 #pragma unroll 1
-    for (int i = 0; i < kPartStages; ++i) {
+    for (int i = 0; i < stages; ++i) {
       const int t = begin + i * 32 + token, count = max(0, min(32, p.length - 1 - begin - i * 32));
-      const bool sends = value < 2 && token < count;
+      const bool sends = may_send && token < count;
       const int64_t at =
-          sends ? cache_row(load_index(p.pages + t / kPageTokens), t % kPageTokens, kv_head, s.kv_heads, kRow) : 0;
+          sends ? cache_row(load_index(p.pages + t / kPageTokens), t % kPageTokens, kv_head, s.kv_heads, row_bytes) : 0;
+      // Scales of all of a tile's tokens, there or not.
+      const int bytes = !kCodes ? kRow : is_scales ? kScaleBytes : min(count - token, kWarpTokens) * kRow;
       ring.wait_empty();
       ring.wait_in_flight(ring.most_in_flight);
       const int tiles = kCodes ? (count + kWarpTokens - 1) / kWarpTokens : 0;  // that have scales
       if (warp == 0 && lane == 0) expect_bytes(ring.full(), count * 2 * kRow + tiles * 2 * kScaleBytes);
-      const uint32_t row =
-          token / kWarpTokens * Tile::kBytes + value * Tile::kValues + token % kWarpTokens * Tile::kPitch;
-      if (sends) copy_bulk(ring.address() + row, cache + at, kRow, ring.full(), policy);
-      if (kCodes && warp < tiles && with_scales >= 0 && with_scales < 2) {
-        const int first_token = begin + i * 32 + warp * kWarpTokens;
-        const int64_t from = cache_row(load_index(p.pages + first_token / kPageTokens), first_token % kPageTokens,
-                                       kv_head, s.kv_heads, 1);
-        copy_bulk(ring.address() + warp * Tile::kBytes + Tile::kScales + is_value * kScaleBytes, scales + from,
-                  kScaleBytes, ring.full(), policy);
-      }
+      if (sends) copy_bulk(ring.address() + to, cache + at, bytes, ring.full(), policy);
       ring.next();
     }
   }
@@ -334,7 +340,8 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
         send_weights(static_cast<const bf16*>(p.w), p.stride, p.out, tiles, ring);
       }
     } else {
-      if (kCodes) ring.most_in_flight = kCodedTokensInFlight;
+      const int most = parts.of.of_run > 1 ? kLongInFlight : kCodes ? kCodedTokensInFlight : kInFlight;
+      ring.most_in_flight = min(most, ring.stages - 1);
       send_tokens<WarpTile<kDim, kCodes>, kCodes>(link.attend, step, parts, first, ring);
       ring.most_in_flight = kInFlight;
     }
@@ -349,106 +356,141 @@ __device__ __forceinline__ void send_outputs(const AttendLink& a, const Mail& ma
   if (a.to >= 0) send_slot(mail.slots + a.to + at / 2, pair);
 }
 
-// The block's parts of one row's attention, with norm, rotation and append before, by the first team.
+// The new token of a KV head, as the cache has it: first the key, then the value, then their scales.
+template <int kDim, bool kCodes>
+struct NewToken {
+  using T = WarpTile<kDim, kCodes>;
+  static constexpr int kRow = T::kRow, kScales = 2 * kRow, kBytes = kScales + 16;
+  char* at;
+
+  __device__ __forceinline__ void keep(int is_value, float scale) const {
+    if (kCodes && threadIdx.x % 32 == 0) store_float(reinterpret_cast<bf16*>(at + kScales) + is_value, scale);
+  }
+  // To its place among a tile's 16, by the tile's warp. Pieces of codes lie as they will in the tile.
+  __device__ __forceinline__ void put(char* tile, int token) const {
+    constexpr int kPieces = kRow / 16;
+    const int lane = threadIdx.x % 32, is_value = lane / 16, piece = lane % 16;
+    if (piece < kPieces) {
+      reinterpret_cast<uint4*>(tile + is_value * T::kValues + token * T::kPitch)[piece] =
+          reinterpret_cast<const uint4*>(at + is_value * kRow)[piece];
+    }
+    if (kCodes && piece == 0) {
+      reinterpret_cast<bf16*>(tile + T::kScales)[is_value * kWarpTokens + token] =
+          reinterpret_cast<const bf16*>(at + kScales)[is_value];
+    }
+  }
+};
+
+// The block's runs of parts of one row's attention, with norm, rotation and append before, by the first team. Each warp takes its tokens
+// of all parts of a run before the warps meet.
 template <int kDim, bool kCodes>
 __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
-                                             const Mail& mail, bf16* queries, Ring<true>& ring) {
+                                             const Mail& mail, char* staged, Ring<true>& ring) {
   using T = WarpTile<kDim, kCodes>;
   constexpr int kChunks = kDim / 8;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = s.heads / s.kv_heads;
   const auto head_at = [&](int head) { return SlotHead{mail.slots + a.from + int64_t{head} * (kDim / 2)}; };
+  using Asked = Queries<kDim, kCodes>;
+  const Asked queries = {reinterpret_cast<bf16*>(staged)};
+  const NewToken<kDim, kCodes> fresh = {staged + Asked::kBytes};
+  // One warp has the new token, those after it bring a query each, and the next one the new value.
+  const int bringer = (p.length - 1) % kSplitTokens / kWarpTokens, new_token = (p.length - 1) % kWarpTokens;
+  const int query = (warp - bringer + kPartWarps - 1) % kPartWarps;
 #pragma unroll 1
   for (int item = first; item < p.items; item += gridDim.x) {
-    const int kv_head = item / p.parts, part = item % p.parts;
-    const int tokens = p.length - (part * kSplitTokens + warp * kWarpTokens);  // from the warp's first one on
-    // One warp brings the new key, those after it a query each, and the next one the new value.
-    const bool brings = tokens > 0 && tokens <= kWarpTokens;
-    const int bringer = (p.length - 1) % kSplitTokens / kWarpTokens,
-              query = (warp - bringer + kPartWarps - 1) % kPartWarps;
-    const bool asks = query < group, brings_value = part == p.parts - 1 && query == min(group, kPartWarps - 1);
+    const int kv_head = p.head_of(item), first_part = p.first_of(item), count = p.count_of(item);
+    const bool is_last = first_part + count == p.of.parts;
+    const bool brings = is_last && warp == bringer, asks = query < group,
+               brings_value = is_last && query == min(group, kPartWarps - 1);
     const HeadPairs first_weight = load_head(asks ? a.q_weight : a.k_weight, kDim);
     const int slot = brings || brings_value ? load_index(s.slots) : -1;
     if (item == first) {
       if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
       __syncwarp();
-      meet();
     }
+    meet();  // queries of an item before are read
     const HeadAngles angles = head_angles(s.cos_sin, kDim);
     if (asks) {
-      store_head(norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim), kDim,
-                 queries + query * kDim);
+      queries.put(query, norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim));
     }
-    const auto tile_at = [&](int w) {
-      int stage = ring.stage + w / 2;
-      if (stage >= ring.stages) stage -= ring.stages;
-      return static_cast<char*>(__cvta_shared_to_generic(ring.memory + stage * ring.stage_bytes + w % 2 * T::kBytes));
-    };
-    const int new_token = (p.length - 1) % kWarpTokens;
     const int64_t at = slot < 0 ? -1 : cache_row(slot / kPageTokens, slot % kPageTokens, kv_head, s.kv_heads, 1);
-    const auto put_scale = [&](char* tile, int of_values, float scale) {
-      if (kCodes && lane == 0) store_float(reinterpret_cast<bf16*>(tile + T::kScales) + of_values + new_token, scale);
-    };
-    char* keys = tile_at(warp);
     if (brings) {
       const HeadPairs key = norm_rope(head_at(s.heads + kv_head), asks ? load_head(a.k_weight, kDim) : first_weight,
                                       a.k_eps, angles, kDim);
-      ring.wait_full(warp / 2);
-      put_scale(keys, 0, NewRow<kDim, kCodes>{keys + new_token * T::kPitch, a.k, a.k_scales, at}.put(key));
+      fresh.keep(0, NewRow<kDim, kCodes>{fresh.at, a.k, a.k_scales, at, new_token}.put(key));
     }
     if (brings_value) {
       uint4 value[1];
       fetch(
           SlotQuads{head_at(s.heads + s.kv_heads + kv_head).slots, kChunks}, [&](int) { return lane; }, value);
-      ring.wait_full(bringer / 2);
-      char* values = tile_at(bringer) + T::kValues;
-      put_scale(tile_at(bringer), kWarpTokens,
-                NewRow<kDim, kCodes>{values + new_token * T::kPitch, a.v, a.v_scales, at}.put(value[0]));
-    }
-    ring.wait_full(warp / 2);
-    // Lanes 0 to 15 clear what lies behind the last key, the others values. Of codes any is a number.
-    if (!kCodes && lane % 16 >= tokens) {
-      uint4* to = reinterpret_cast<uint4*>(keys + lane / 16 * T::kValues + lane % 16 * T::kPitch);
-#pragma unroll 1
-      for (int c = 0; c < kChunks; ++c) to[c] = uint4{0, 0, 0, 0};
+      fresh.keep(1, NewRow<kDim, kCodes>{fresh.at + T::kRow, a.v, a.v_scales, at, new_token}.put(value[0]));
     }
     meet();
-    uint4 q[kDim / 32];
-    load_queries<kDim, kCodes>(q, queries, group);
-    TokenScales scales;
-    if (kCodes) scales.read(keys + T::kScales);
-    attend_warp<kDim, kCodes>(q, shared_address(keys), tokens, group, s.scale, scales,
-                              reinterpret_cast<float*>(keys) + lane / 4 * T::kPart);
+    const auto tile_at = [&](int w) {
+      int stage = ring.stage + w / 2;
+      if (stage >= ring.stages) stage -= ring.stages;
+      return static_cast<char*>(__cvta_shared_to_generic(ring.memory + stage * ring.stage_bytes + w % 2 * T::kBytes));
+    };
+    const auto release_part = [&] {
+      order_copies();
+      for (int i = 0; i < kPartStages; ++i, ring.next()) ring.release();
+    };
+    WarpSums<kDim, kCodes> sums;
+#pragma unroll 1
+    for (int i = 0; i < count; ++i) {
+      if (i > 0) {
+        ring.wait_full(kPartStages - 1);  // so that all of the part before was sent for, and is released once
+        __syncwarp();
+        release_part();
+      }
+      const int tokens =
+          p.length - ((first_part + i) * kSplitTokens + warp * kWarpTokens);  // from the warp's first one on
+      ring.wait_full(warp / 2);
+      if (tokens <= 0) continue;
+      char* keys = tile_at(warp);
+      if (brings && i == count - 1) fresh.put(keys, new_token);
+      // Lanes 0 to 15 clear what lies behind the last key, the others values. Of codes any is a number.
+      if (!kCodes && lane % 16 >= tokens) {
+        uint4* to = reinterpret_cast<uint4*>(keys + lane / 16 * T::kValues + lane % 16 * T::kPitch);
+#pragma unroll 1
+        for (int c = 0; c < kChunks; ++c) to[c] = uint4{0, 0, 0, 0};
+      }
+      __syncwarp();
+      TokenScales scales;
+      if (kCodes) scales.read(keys + T::kScales);
+      sums.add(queries, group, shared_address(keys), tokens, s.scale, scales);
+    }
+    sums.put(group, tile_at(warp));
     meet();
     const int64_t first_head = int64_t{kv_head} * group;
 #pragma unroll 1
     for (int i = threadIdx.x; i < group * kDim; i += kUsers) {
       const int h = i / kDim, d = i % kDim;
       const JoinedPart joined = join_warps<kDim, kCodes>(h, d, tile_at);
-      if (p.parts == 1) {
+      if (p.of.runs == 1) {
         const float v = joined.sum / joined.total, next = __shfl_down_sync(__activemask(), v, 1);
         if (d % 2 == 0) send_outputs(a, mail, (first_head + h) * kDim + d, v, next);
         continue;
       }
-      Word* to = mail.partials + ((first_head + h) * s.parts + part) * T::kPart;
+      Word* to = mail.partials + ((first_head + h) * s.parts + item % p.of.runs) * T::kPart;
       send_word(to + d, joined.sum, mail.tag());
       if (d > 1) continue;
       send_word(to + kDim + d, d == 0 ? joined.most : joined.total, mail.tag());
     }
-    if (warp == 0) say_sent(mail.sent + mail.link + (p.parts == 1 ? 0 : kMostLinks), 1);
-    order_copies();
-    for (int i = 0; i < kPartStages; ++i, ring.next()) ring.release();
+    if (warp == 0) say_sent(mail.sent + mail.link + (p.of.runs == 1 ? 0 : kMostLinks), 1);
+    release_part();
   }
 }
 
-// Parts become outputs, by the second team: 32 of a head by one warp, first where there was no part to attend to.
+// Runs become outputs, by the second team: 32 of a head by one warp, first where there was none to attend to.
 template <int kDim>
 __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep& s, const Parts& p, int first,
                                            const Mail& mail, Ring<true>& ring) {
   constexpr int kUnits = kDim / 32;
   const int warp = threadIdx.x / 32 % kUserWarps, lane = threadIdx.x % 32, blocks = static_cast<int>(gridDim.x);
 #pragma unroll 1
-  for (int item = first; item < p.items; item += blocks) ring.skip(kPartStages);
-  if (p.parts == 1) return;
+  for (int item = first; item < p.items; item += blocks) ring.skip(p.count_of(item) * kPartStages);
+  if (p.of.runs == 1) return;
   const int after = (first - p.items) % blocks;
 #pragma unroll 1
   for (int unit = after < 0 ? after + blocks : after; unit < s.heads * kUnits; unit += blocks) {
@@ -458,7 +500,7 @@ __device__ __forceinline__ void join_parts(const AttendLink& a, const AttendStep
     if (lane == 0) wait_until_sent(mail.sent + kMostLinks + mail.link, p.items);
     __syncwarp();
     const Word* words = mail.partials + head * s.parts * (kDim + 2);
-    const float v = add_parts(MailParts<kDim>{words, mail.tag(), d}, p.parts);
+    const float v = add_parts(MailParts<kDim>{words, mail.tag(), d}, p.of.runs);
     const float next = __shfl_down_sync(kAllLanes, v, 1);
     if (d % 2 == 0) send_outputs(a, mail, head * kDim + d, v, next);
     say_sent(mail.sent + mail.link, 1);
@@ -516,11 +558,11 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     meet_all();  // what was staged for the link before is read
     if (link.kind == Link::Kind::kAttend) {
       if (team == 0) {
-        attend_parts<kDim, kCodes>(link.attend, c.step, parts, first, mail, reinterpret_cast<bf16*>(staged), ring);
+        attend_parts<kDim, kCodes>(link.attend, c.step, parts, first, mail, staged, ring);
       } else {
         join_parts<kDim>(link.attend, c.step, parts, first, mail, ring);
       }
-      mail.expected = parts.parts == 1 ? parts.items : c.step.heads * (kDim / 32);
+      mail.expected = parts.of.runs == 1 ? parts.items : c.step.heads * (kDim / 32);
       continue;
     }
     const GemvArguments a = arguments_of(link.product);
@@ -556,7 +598,8 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
 
 // Shared memory in front of the stages.
 int64_t bytes_before(int64_t links, int64_t staged_bytes) {
-  return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams);
+  return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams) +
+         kStageAlignment;
 }
 // Whether enough stages fit behind it.
 constexpr int fewest_stages(bool coded) {
@@ -679,7 +722,7 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
             parts = (pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   const bool follows = s.links.count > 0 && s.links.count < kMostLinks && s.last == qkv.data;
   const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
-  const int bytes = std::max(s.links.staged_bytes, kGroupHeads * shape.head_dim * 2);
+  const int bytes = std::max(s.links.staged_bytes, Queries<128, false>::kBytes + NewToken<128, false>::kBytes);
   if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
   if (!has_room(queue_, s.links.count + 1, bytes, s.coded)) return false;
   CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);

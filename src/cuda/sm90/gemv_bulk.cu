@@ -87,7 +87,8 @@ void gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const Norm* no
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(gemv_bulk_kernel), queue.block_shared_bytes);
   const auto bytes = [&](const Cut& c) {
-    return staged_bytes(c.rows, padded_columns(w)) + parts_bytes(kGroup, c.rows, 1) + kWeightStageBytes * c.stages;
+    return staged_bytes(c.rows, padded_columns(w)) + parts_bytes(kGroup, c.rows, 1) + kStageAlignment +
+           kWeightStageBytes * c.stages;
   };
   launch_rows(queue, std::min(shape.depth, kMaxStages), x, bytes, [&](int64_t first, const Cut& c, size_t shared) {
     launch(queue, gemv_bulk_kernel, grid_of(queue, w, shape, kTileOuts), Ring<false>::kThreads, shared,
@@ -104,7 +105,8 @@ void coded_gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const No
   memory_of_rows.allow(reinterpret_cast<const void*>(coded_gemv_bulk_kernel<kGemvRows>), queue.block_shared_bytes);
   const int stage = tier_stage_bytes(w.coded.tier);
   const auto bytes = [&](const Cut& c) {
-    return coded_staged_bytes(c.rows, w.coded.chunks) + parts_bytes(kGroup, c.rows, 1) + stage * c.stages;
+    return coded_staged_bytes(c.rows, w.coded.chunks) + parts_bytes(kGroup, c.rows, 1) + kStageAlignment +
+           stage * c.stages;
   };
   // As many bytes as of BF16.
   const int stages = std::min((shape.depth * kWeightStageBytes + stage - 1) / stage, kMostStages);

@@ -29,6 +29,10 @@ __device__ __forceinline__ void meet_all() {
   sync_barrier(kBothBarrier, kMostTeams * kUsers);
 }
 
+// Of stages in shared memory, behind up to as many bytes that are left out: bulk copies to places in between bring a tenth fewer bytes
+// a second.
+inline constexpr int kStageAlignment = 128;
+
 struct RingBarriers {
   Barrier full[kMostStages], empty[kMostStages];
 };
@@ -54,7 +58,7 @@ struct Ring {
   __device__ __forceinline__ Ring(const RingBarriers& barriers, uint32_t at, int bytes, int count)
       : full_barriers(shared_address(barriers.full)),
         empty_barriers(shared_address(barriers.empty)),
-        memory(at),
+        memory((at + kStageAlignment - 1) / kStageAlignment * kStageAlignment),
         stage_bytes(bytes),
         stages(count) {
     keep_in_registers(full_barriers);
