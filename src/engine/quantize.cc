@@ -59,6 +59,7 @@ Quantization quantization_of(const TierPlan& plan, const Quantize& o, const Text
     q.tiers[name] = is_expert ? Tier::kBf16 : plan.of(-1, name);
   }
   for (const Projection& p : projections(c)) {
+    if (p.experts > 0) continue;
     const Tier tier = plan.of(p.layer, p.name);
     if (tier != q.tiers.at(p.name)) q.tiers[fmt::format("L{}.{}", p.layer, p.name)] = tier;
   }
@@ -403,8 +404,7 @@ std::vector<StoredTier> stored_tiers(const ModelConfig& config) {
       t.projection = p.name;
       t.tier = tier_name(part.tier);
       ++t.matrices;
-      t.bytes +=
-          part.tier == Tier::kBf16 ? static_cast<uint64_t>(part.out * part.in) * sizeof(bf16) : part.coded_bytes();
+      t.bytes += part.tier == Tier::kBf16 ? static_cast<uint64_t>(part.weights()) * sizeof(bf16) : part.coded_bytes();
     }
   }
   std::vector<StoredTier> list;

@@ -208,6 +208,7 @@ TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
 void expect_near(const Checkpoint& made, const ModelConfig& config) {
   for (const Projection& p : projections(config.text)) {
     for (const ProjectionPart& part : parts_of(p, config)) {
+      if (part.tier == Tier::kBf16) continue;
       const auto* rows = static_cast<const bf16*>(made.get(part.rows, {part.out, part.in}).data);
       const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
       const auto* codes = static_cast<const uint8_t*>(made.find(part.codes)->data);

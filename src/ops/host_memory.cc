@@ -177,13 +177,34 @@ std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& part
   return std::make_unique<HostLinear>(in, out, std::move(groups), std::move(bias));
 }
 
-std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts,
-                                              ExpertLayout layout) {
+namespace {
+
+// The parts of an expert are one tensor here, as in a checkpoint that has them stacked.
+void share_tensor_scale(std::vector<WeightMatrix>& parts, Tier tier) {
+  if (tier != Tier::kNvfp4) return;
+  bf16 largest = {};
+  for (const WeightMatrix& m : parts) {
+    const bf16 of_part = m.data ? largest_magnitude(m.data, m.out * m.in) : bf16{};
+    if (to_float(of_part) > to_float(largest)) largest = of_part;
+  }
+  for (WeightMatrix& m : parts) m.tensor_scale = tensor_scale_of(tier, largest);
+}
+
+}  // namespace
+
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
+                                              const Role& role) {
+  CHECK(role.coded.empty() || role.coded.size() == experts.size() * experts.front().size());
   std::vector<std::vector<WeightMatrix>> groups;
+  auto coded = role.coded.begin();
   for (const auto& expert : experts) {
     std::vector<WeightMatrix> matrices;
     matrices.reserve(expert.size());
-    for (const HostTensor& t : expert) matrices.push_back(weight_matrix(t, layout));
+    for (const HostTensor& t : expert) {
+      matrices.push_back(weight_matrix(t, layout));
+      if (!role.coded.empty()) matrices.back().coded = *coded++;
+    }
+    share_tensor_scale(matrices, role.tier);
     groups.push_back(std::move(matrices));
   }
   int64_t out = 0;

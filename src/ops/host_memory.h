@@ -57,6 +57,7 @@ void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, ui
 
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
                                              const std::vector<HostTensor>& biases, const Role& role = {});
-std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout);
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
+                                              const Role& role = {});
 
 }  // namespace vireo
