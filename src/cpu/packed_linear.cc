@@ -36,12 +36,11 @@ TierPanels empty_panels(Tier tier, int64_t in) {
   return t;
 }
 
-// One output's codes and scales to its place `o` in the panel.
-void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const std::vector<bf16>& scales, int64_t o,
-             uint8_t* panel) {
+// One output's codes, zeros behind them, and scales to its place `o` in the panel.
+void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const bf16* scales, int64_t o, uint8_t* panel) {
   for (int64_t g = 0; g < t.groups; ++g) {
     uint8_t* group = panel + g * t.group_bytes();
-    std::memcpy(group + o * 2, &scales[static_cast<size_t>(g)], 2);
+    std::memcpy(group + o * 2, scales + g, 2);
     uint8_t* to = group + kPanelOuts * 2;
     for (int64_t k = 0; k < kTierGroup; ++k) {
       const size_t at = static_cast<size_t>(g * kTierGroup + k);
@@ -64,14 +63,14 @@ void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const std::
 
 void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t group, int64_t index, uint8_t* panel) {
   const TierPanels& t = w.tier;
-  const int64_t padded = t.groups * kTierGroup, outs = w.outs_of(index);
+  const int64_t outs = w.outs_of(index), row_codes = code_bytes(tier, w.in);
   std::memset(panel, 0, static_cast<size_t>(t.panel_bytes()));
-  std::vector<bf16> scales(static_cast<size_t>(t.groups));
-  std::vector<uint8_t> codes(static_cast<size_t>(padded));
+  std::vector<bf16> scales(static_cast<size_t>(outs * t.groups));
+  std::vector<uint8_t> codes(static_cast<size_t>(outs * row_codes)), row(static_cast<size_t>(t.groups * kTierGroup));
+  tier_rows(w.parts[static_cast<size_t>(group)], tier, w.first_out(index), outs, codes.data(), scales.data());
   for (int64_t o = 0; o < outs; ++o) {
-    std::fill(codes.begin(), codes.end(), uint8_t{0});
-    tier_row(w.parts[static_cast<size_t>(group)], tier, w.first_out(index) + o, codes.data(), scales.data());
-    put_row(t, codes, scales, o, panel);
+    std::copy_n(codes.data() + o * row_codes, row_codes, row.data());
+    put_row(t, row, scales.data() + o * t.groups, o, panel);
   }
 }
 

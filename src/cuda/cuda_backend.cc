@@ -523,6 +523,38 @@ class CudaBackend : public CudaBackendBase {
     });
   }
 
+  // A tile's rows in a tier, outputs that are neighbours made together.
+  class TileRows {
+   public:
+    TileRows(const CudaLinear& w, const std::vector<WeightMatrix>& parts, Tier tier, int64_t first)
+        : count_(std::min<int64_t>(kChunkOuts, w.out - first)),
+          row_codes_(code_bytes(tier, w.in)),
+          groups_(tier_groups(w.in)),
+          stride_(w.order == CudaLinear::Order::kPairs ? 2 : 1),
+          codes_(static_cast<size_t>(count_ * row_codes_)),
+          scales_(static_cast<size_t>(count_ * groups_)) {
+      for (int64_t o = 0, at = 0; o < stride_; ++o) {
+        const int64_t n = (count_ - o + stride_ - 1) / stride_;
+        tier_rows(parts, tier, w.output_of(first + o), n, codes_.data() + at * row_codes_,
+                  scales_.data() + at * groups_);
+        at += n;
+      }
+    }
+
+    bool copy(int o, uint8_t* codes, bf16* scales) const {
+      if (o >= count_) return false;
+      const int64_t at = o / stride_ + o % stride_ * ((count_ + 1) / 2);
+      std::copy_n(codes_.data() + at * row_codes_, row_codes_, codes);
+      std::copy_n(scales_.data() + at * groups_, groups_, scales);
+      return true;
+    }
+
+   private:
+    const int64_t count_, row_codes_, groups_, stride_;
+    std::vector<uint8_t> codes_;
+    std::vector<bf16> scales_;
+  };
+
   // The same rows in a tier, by tiles.
   void fill_codes(OwningLinear& w, const HostLinear& host, Tier tier) {
     const int64_t tiles = (w.out + kChunkOuts - 1) / kChunkOuts;
@@ -532,12 +564,8 @@ class CudaBackend : public CudaBackendBase {
     const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(layout));
     w.coded_memory = memory_->take(static_cast<size_t>(w.groups * tiles) * bytes);
     uploader().upload(w.coded_memory.get(), w.groups * tiles, bytes, [&](int64_t tile, char* to) {
-      const auto& parts = host.parts[static_cast<size_t>(tile / tiles)];
-      const auto row = [&](int o, uint8_t* codes, bf16* scales) {
-        const int64_t r = tile % tiles * kChunkOuts + o;
-        if (r < w.out) tier_row(parts, tier, w.output_of(r), codes, scales);
-        return r < w.out;
-      };
+      const TileRows rows(w, host.parts[static_cast<size_t>(tile / tiles)], tier, tile % tiles * kChunkOuts);
+      const auto row = [&](int o, uint8_t* codes, bf16* scales) { return rows.copy(o, codes, scales); };
       pack_tile(layout, row, w.in, reinterpret_cast<uint8_t*>(to));
     });
     w.coded.data = static_cast<const uint8_t*>(w.coded_memory.get());

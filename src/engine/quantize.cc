@@ -331,9 +331,11 @@ class Writer {
     std::vector<float> tensor_scales;
     for (const auto& parts : experts) tensor_scales.push_back(parts[0].tensor_scale);
     write_coded(file, p, tensor_scales, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
-      for (int64_t r = 0; r < count; ++r) {
-        tier_row(experts[static_cast<size_t>((first + r) / p.out)], p.tier, (first + r) % p.out,
-                 codes + r * code_bytes(p.tier, p.in), scales + r * tier_groups(p.in));
+      for (int64_t r = 0; r < count;) {
+        const int64_t expert = (first + r) / p.out, out = (first + r) % p.out, n = std::min(count - r, p.out - out);
+        tier_rows(experts[static_cast<size_t>(expert)], p.tier, out, n, codes + r * code_bytes(p.tier, p.in),
+                  scales + r * tier_groups(p.in));
+        r += n;
       }
     });
     for (const auto& parts : experts) {

@@ -57,7 +57,7 @@ void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
 void decode_tier_row(const HostLinear& w, Tier tier, int64_t group, int64_t o, float* values) {
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, w.in)));
   std::vector<bf16> scales(static_cast<size_t>(tier_groups(w.in)));
-  tier_row(w.parts[static_cast<size_t>(group)], tier, o, codes.data(), scales.data());
+  tier_rows(w.parts[static_cast<size_t>(group)], tier, o, 1, codes.data(), scales.data());
   dequantize_row(tier, codes.data(), scales.data(), w.in, values);
 }
 
