@@ -329,6 +329,7 @@ class Writer {
     const auto host = make_host_experts(rows.experts, rows.layout, {.tier = p.tier});
     const auto& experts = host->parts;
     std::vector<float> tensor_scales;
+    tensor_scales.reserve(experts.size());
     for (const auto& parts : experts) tensor_scales.push_back(parts[0].tensor_scale);
     write_coded(file, p, tensor_scales, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
       for (int64_t r = 0; r < count;) {
