@@ -24,7 +24,7 @@ struct TensorInfo {
 struct StoredTier {
   std::string projection;
   std::string tier;
-  int matrices = 0;    // one a layer, of qkv_proj three and of gate_up two
+  int matrices = 0;    // one a layer, of qkv_proj three and of gate_up two; of experts one each
   uint64_t bytes = 0;  // codes and scales, or BF16
 };
 

@@ -100,7 +100,7 @@ class CpuBackend : public HostBackend {
 
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
                                         const Role& role) override {
-    return cpu::pack(*make_host_experts(experts, layout), role, kernels_, pool_, memory_);
+    return cpu::pack(*make_host_experts(experts, layout, role), role, kernels_, pool_, memory_);
   }
 
  private:

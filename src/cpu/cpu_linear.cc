@@ -56,7 +56,7 @@ void CpuOps::finish(const float* tile, int64_t rows, int64_t row, const PackedLi
 // Calls done(tile, rows, first row, first panel, panels) for every tile of x W^T.
 template <typename Done>
 void CpuOps::for_tiles(const PackedLinear& w, Tensor x, Done done) {
-  const bool quantized = decodes_ && w.tier.data;
+  const bool quantized = reads_codes(w);
   const Inputs in = quantized ? tier_inputs(w.tier, x) : inputs(x);
   const int64_t row_items = (x.rows + kItemRows - 1) / kItemRows, all = panels_of(w.out);
   pool_.run((all + kGroupPanels - 1) / kGroupPanels * row_items, [&](int64_t item, int) {
@@ -108,27 +108,42 @@ void CpuOps::norm_gate_up(const Norm& norm, const Linear& linear, Tensor x, Tens
   });
 }
 
+void CpuOps::multiply_row(const PackedLinear& w, int64_t group, const void* input, float* y) const {
+  alignas(64) float tile[kGroupOuts];
+  const int64_t all = panels_of(w.out);
+  for (int64_t p = 0; p < all; p += kGroupPanels) {
+    const int64_t count = std::min<int64_t>(kGroupPanels, all - p);
+    if (reads_codes(w)) {
+      k_.tier_product(w.tier, input, 0, 1, group * all + p, count, tile, kGroupOuts);
+    } else {
+      k_.product(input, 0, 1, w.panel(group, p), count, w.pairs(), tile, kGroupOuts);
+    }
+    for (int64_t i = 0; i < count; ++i) std::copy_n(tile + i * kPanelOuts, w.outs_of(p + i), y + w.first_out(p + i));
+  }
+}
+
 void CpuOps::experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
                      Tensor inout) {
   const PackedLinear &up = packed(gate_up), &back = packed(down);
   const int64_t n = down.in, k = ids.cols;
-  const Inputs in = inputs(x);
-  const auto group_of = [&](int64_t item) { return int64_t{ids.row<int32_t>(item / k)[item % k]}; };
-  const auto rows_of = [&](const PackedLinear& w, int64_t group, const void* input, float* y) {
-    alignas(64) float tile[kGroupOuts];
-    for (int64_t p = 0; p < panels_of(w.out); p += kGroupPanels) {
-      const int64_t count = std::min<int64_t>(kGroupPanels, panels_of(w.out) - p);
-      k_.product(input, 0, 1, w.panel(group, p), count, w.pairs(), tile, kGroupOuts);
-      for (int64_t i = 0; i < count; ++i) std::copy_n(tile + i * kPanelOuts, w.outs_of(p + i), y + w.first_out(p + i));
-    }
-  };
-  // scratch row: gate and up (2 n), the activation as input (n), the result.
+  const bool up_coded = reads_codes(up), back_coded = reads_codes(back);
+  const Inputs in = up_coded ? tier_inputs(up.tier, x) : inputs(x);
+  const int64_t act_bytes = back_coded ? back.tier.input_bytes() : 0;
+  char* acts = grown(act_memory_, x.rows * k * act_bytes);
+  // scratch row: gate and up (2 n), the activation as input (n) where that is not in a tier's form, the result.
   pool_.run(x.rows * k, [&](int64_t item, int) {
+    const int64_t group = ids.row<int32_t>(item / k)[item % k], row = item / k;
     float* gate = scratch.row<float>(item);
-    rows_of(up, group_of(item), input_row(in, item / k), gate);
+    multiply_row(up, group, up_coded ? in.data + row * in.stride : input_row(in, row), gate);
     k_.silu_mul(gate, gate + n, n, gate);
-    k_.to_input(gate, n, gate + n);
-    rows_of(back, group_of(item), gate + n, gate + 3 * n);
+    void* act = gate + n;
+    if (back_coded) {
+      act = acts + item * act_bytes;
+      k_.to_tier_input(back.tier, gate, n, act);
+    } else {
+      k_.to_input(gate, n, act);
+    }
+    multiply_row(back, group, act, gate + 3 * n);
   });
   for_rows(x.rows, k * inout.cols, [&](int64_t r) {
     for (int64_t c = 0; c < inout.cols; ++c) {

@@ -81,6 +81,10 @@ class CpuOps : public Ops {
   // Rows as products with these panels read them; the stride is in bytes.
   Inputs tier_inputs(const TierPanels& panels, Tensor x);
   const void* input_row(const Inputs& in, int64_t row) const { return in.data + row * in.stride * k_.input_bytes; }
+  // Whether this step reads it in its tier.
+  bool reads_codes(const PackedLinear& w) const { return decodes_ && w.tier.data; }
+  // One row, as the matrix reads it, times that of a group.
+  void multiply_row(const PackedLinear& w, int64_t group, const void* input, float* y) const;
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   template <typename Done>
   void for_tiles(const PackedLinear& w, Tensor x, Done done);
@@ -115,7 +119,7 @@ class CpuOps : public Ops {
   const Kernels& k_;
   ThreadPool& pool_;
   bool decodes_ = false;
-  std::vector<char> input_memory_;
+  std::vector<char> input_memory_, act_memory_;
   std::vector<bf16> span_memory_;
 };
 

@@ -36,12 +36,11 @@ TierPanels empty_panels(Tier tier, int64_t in) {
   return t;
 }
 
-// One output's codes and scales to its place `o` in the panel.
-void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const std::vector<bf16>& scales, int64_t o,
-             uint8_t* panel) {
+// One output's codes, zeros behind them, and scales to its place `o` in the panel.
+void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const bf16* scales, int64_t o, uint8_t* panel) {
   for (int64_t g = 0; g < t.groups; ++g) {
     uint8_t* group = panel + g * t.group_bytes();
-    std::memcpy(group + o * 2, &scales[static_cast<size_t>(g)], 2);
+    std::memcpy(group + o * 2, scales + g, 2);
     uint8_t* to = group + kPanelOuts * 2;
     for (int64_t k = 0; k < kTierGroup; ++k) {
       const size_t at = static_cast<size_t>(g * kTierGroup + k);
@@ -62,16 +61,16 @@ void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const std::
   }
 }
 
-void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t index, uint8_t* panel) {
+void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t group, int64_t index, uint8_t* panel) {
   const TierPanels& t = w.tier;
-  const int64_t padded = t.groups * kTierGroup, outs = w.outs_of(index);
+  const int64_t outs = w.outs_of(index), row_codes = code_bytes(tier, w.in);
   std::memset(panel, 0, static_cast<size_t>(t.panel_bytes()));
-  std::vector<bf16> scales(static_cast<size_t>(t.groups));
-  std::vector<uint8_t> codes(static_cast<size_t>(padded));
+  std::vector<bf16> scales(static_cast<size_t>(outs * t.groups));
+  std::vector<uint8_t> codes(static_cast<size_t>(outs * row_codes)), row(static_cast<size_t>(t.groups * kTierGroup));
+  tier_rows(w.parts[static_cast<size_t>(group)], tier, w.first_out(index), outs, codes.data(), scales.data());
   for (int64_t o = 0; o < outs; ++o) {
-    std::fill(codes.begin(), codes.end(), uint8_t{0});
-    tier_row(w.parts[0], tier, w.first_out(index) + o, codes.data(), scales.data());
-    put_row(t, codes, scales, o, panel);
+    std::copy_n(codes.data() + o * row_codes, row_codes, row.data());
+    put_row(t, row, scales.data() + o * t.groups, o, panel);
   }
 }
 
@@ -82,16 +81,17 @@ std::unique_ptr<PackedLinear> pack(const HostLinear& linear, const Role& role, c
   using Order = PackedLinear::Order;
   const bool turns = role.projection == "gate_up" && linear.out % (2 * kPanelOuts) == 0 && linear.bias.empty();
   auto packed = std::make_unique<PackedLinear>(linear, turns ? Order::kGateUp : Order::kPlain);
-  const int64_t count = panels_of(linear.out), size = panel_size(linear.in);
-  bf16* panels = static_cast<bf16*>(memory.take(static_cast<size_t>(linear.groups * count * size) * sizeof(bf16)));
-  pool.run(linear.groups * count,
+  const int64_t count = panels_of(linear.out), all = linear.groups * count, size = panel_size(linear.in);
+  bf16* panels = static_cast<bf16*>(memory.take(static_cast<size_t>(all * size) * sizeof(bf16)));
+  pool.run(all,
            [&](int64_t item, int) { pack_one(*packed, item / count, item % count, kernels, panels + item * size); });
   packed->panels = panels;
-  if (role.tier != Tier::kBf16 && linear.groups == 1) {
+  if (role.tier != Tier::kBf16) {
     TierPanels& t = packed->tier = empty_panels(role.tier, linear.in);
-    uint8_t* data = static_cast<uint8_t*>(memory.take(static_cast<size_t>(count * t.panel_bytes())));
-    pool.run(count,
-             [&](int64_t item, int) { pack_tier_panel(*packed, role.tier, item, data + item * t.panel_bytes()); });
+    uint8_t* data = static_cast<uint8_t*>(memory.take(static_cast<size_t>(all * t.panel_bytes())));
+    pool.run(all, [&](int64_t item, int) {
+      pack_tier_panel(*packed, role.tier, item / count, item % count, data + item * t.panel_bytes());
+    });
     t.data = data;
   }
   return packed;

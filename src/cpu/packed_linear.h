@@ -32,10 +32,10 @@ class PackedLinear : public HostLinear {
 
   const Order order;
   const bf16* panels = nullptr;  // in HugeMemory
-  TierPanels tier;               // beside them, for decode steps
+  TierPanels tier;               // beside them, group after group, for decode steps
 };
 
-// Packs every group; the panels follow the projection's role, and a single group its tier too.
+// Packs every group; the panels follow the projection's role.
 std::unique_ptr<PackedLinear> pack(const HostLinear& linear, const Role& role, const Kernels& kernels, ThreadPool& pool,
                                    HugeMemory& memory);
 

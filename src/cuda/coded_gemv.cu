@@ -12,16 +12,6 @@ namespace {
 
 constexpr int kDepth = 4;  // chunks in flight per warp
 
-// 16 bytes to and from the same place of a chunk: those of its codes by the lane that reads them.
-template <Tier kTier>
-__device__ __forceinline__ void copy_chunk(uint32_t to, const uint8_t* from, int lane) {
-  constexpr int kPieces = kChunkBytes<kTier> / 16;
-#pragma unroll
-  for (int i = 0; i < kPieces; i += 32) {
-    if (i + lane < kPieces) copy_async(to + (i + lane) * 16, from + (i + lane) * 16, true);
-  }
-}
-
 template <Tier kTier, int kRows>
 __global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, TierMatrix w) {
   constexpr int kBytes = kChunkBytes<kTier>;

@@ -212,7 +212,7 @@ class CudaBackend : public CudaBackendBase {
     auto w = make_linear(parts[0].shape[1], out, 1, role);
     const auto host = make_host_linear(parts, {}, role);
     const bool has_rows = std::ranges::all_of(parts, [](const HostTensor& t) { return t.data != nullptr; });
-    has_rows ? fill(*w, 0, parts) : fill_decoded(*w, *host);
+    has_rows ? fill(*w, 0, parts) : fill_decoded(*w, 0, *host);
     if (role.tier != Tier::kBf16) fill_codes(*w, *host, role.tier);
     if (biases.empty()) return w;
     std::vector<float> values;
@@ -235,14 +235,19 @@ class CudaBackend : public CudaBackendBase {
     int64_t out = 0;
     for (const HostTensor& t : experts[0]) out += t.shape[turned ? 1 : 0];
     auto w = make_linear(experts[0][0].shape[turned ? 0 : 1], out, static_cast<int64_t>(experts.size()), role);
+    const auto host = make_host_experts(experts, layout, role);
     for (size_t e = 0; e < experts.size(); ++e) {
-      if (turned) {
+      const int64_t group = static_cast<int64_t>(e);
+      if (!experts[e][0].data) {
+        fill_decoded(*w, group, *host);
+      } else if (turned) {
         CHECK(experts[e].size() == 1);
-        fill_turned(*w, static_cast<int64_t>(e), experts[e][0]);
+        fill_turned(*w, group, experts[e][0]);
       } else {
-        fill(*w, static_cast<int64_t>(e), experts[e]);
+        fill(*w, group, experts[e]);
       }
     }
+    if (role.tier != Tier::kBf16) fill_codes(*w, *host, role.tier);
     return w;
   }
 
@@ -514,13 +519,45 @@ class CudaBackend : public CudaBackendBase {
   }
 
   // What the codes of parts without rows stand for.
-  void fill_decoded(const CudaLinear& w, const HostLinear& host) {
+  void fill_decoded(const CudaLinear& w, int64_t group, const HostLinear& host) {
     const size_t row_bytes = static_cast<size_t>(w.in) * 2, stride = static_cast<size_t>(w.stride) * 2;
-    uploader().upload(w.weights, w.out, stride, [&](int64_t row, char* to) {
-      gather_rows(host.parts[0], w.output_of(row), 1, reinterpret_cast<bf16*>(to));
+    uploader().upload(w.weights + group * w.group_size(), w.out, stride, [&](int64_t row, char* to) {
+      gather_rows(host.parts[static_cast<size_t>(group)], w.output_of(row), 1, reinterpret_cast<bf16*>(to));
       std::memset(to + row_bytes, 0, stride - row_bytes);
     });
   }
+
+  // A tile's rows in a tier, outputs that are neighbours made together.
+  class TileRows {
+   public:
+    TileRows(const CudaLinear& w, const std::vector<WeightMatrix>& parts, Tier tier, int64_t first)
+        : count_(std::min<int64_t>(kChunkOuts, w.out - first)),
+          row_codes_(code_bytes(tier, w.in)),
+          groups_(tier_groups(w.in)),
+          stride_(w.order == CudaLinear::Order::kPairs ? 2 : 1),
+          codes_(static_cast<size_t>(count_ * row_codes_)),
+          scales_(static_cast<size_t>(count_ * groups_)) {
+      for (int64_t o = 0, at = 0; o < stride_; ++o) {
+        const int64_t n = (count_ - o + stride_ - 1) / stride_;
+        tier_rows(parts, tier, w.output_of(first + o), n, codes_.data() + at * row_codes_,
+                  scales_.data() + at * groups_);
+        at += n;
+      }
+    }
+
+    bool copy(int o, uint8_t* codes, bf16* scales) const {
+      if (o >= count_) return false;
+      const int64_t at = o / stride_ + o % stride_ * ((count_ + 1) / 2);
+      std::copy_n(codes_.data() + at * row_codes_, row_codes_, codes);
+      std::copy_n(scales_.data() + at * groups_, groups_, scales);
+      return true;
+    }
+
+   private:
+    const int64_t count_, row_codes_, groups_, stride_;
+    std::vector<uint8_t> codes_;
+    std::vector<bf16> scales_;
+  };
 
   // The same rows in a tier, by tiles.
   void fill_codes(OwningLinear& w, const HostLinear& host, Tier tier) {
@@ -529,13 +566,10 @@ class CudaBackend : public CudaBackendBase {
     const Tier layout = tier == Tier::kNvfp4 ? Tier::kW4 : tier;
     w.coded = {nullptr, chunks_of(w.in), layout};
     const size_t bytes = static_cast<size_t>(w.coded.chunks) * static_cast<size_t>(chunk_bytes(layout));
-    w.coded_memory = memory_->take(static_cast<size_t>(tiles) * bytes);
-    uploader().upload(w.coded_memory.get(), tiles, bytes, [&](int64_t tile, char* to) {
-      const auto row = [&](int o, uint8_t* codes, bf16* scales) {
-        const int64_t r = tile * kChunkOuts + o;
-        if (r < w.out) tier_row(host.parts[0], tier, w.output_of(r), codes, scales);
-        return r < w.out;
-      };
+    w.coded_memory = memory_->take(static_cast<size_t>(w.groups * tiles) * bytes);
+    uploader().upload(w.coded_memory.get(), w.groups * tiles, bytes, [&](int64_t tile, char* to) {
+      const TileRows rows(w, host.parts[static_cast<size_t>(tile / tiles)], tier, tile % tiles * kChunkOuts);
+      const auto row = [&](int o, uint8_t* codes, bf16* scales) { return rows.copy(o, codes, scales); };
       pack_tile(layout, row, w.in, reinterpret_cast<uint8_t*>(to));
     });
     w.coded.data = static_cast<const uint8_t*>(w.coded_memory.get());

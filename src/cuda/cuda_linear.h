@@ -6,7 +6,7 @@
 
 namespace vireo::cuda {
 
-// A matrix in a tier, as kernels read it (tier_layout.h): chunks of 16 outputs by 128 inputs, [tiles][chunks].
+// A matrix in a tier, or one for each expert, as kernels read it (tier_layout.h): chunks of 16 outputs by 128 inputs, [groups][tiles][chunks].
 struct TierMatrix {
   const uint8_t* data = nullptr;
   int chunks = 0;  // of a tile

@@ -199,7 +199,7 @@ void CudaOps::route(Tensor logits, bool renormalize, Tensor ids, Tensor weights)
 
 void CudaOps::experts(const Linear& gate_up, const Linear& down, Tensor x, Tensor ids, Tensor weights, Tensor scratch,
                       Tensor inout) {
-  cuda::experts(now(), on_device(gate_up), on_device(down), x, ids, weights, scratch, inout);
+  cuda::experts(now(), on_device(gate_up), on_device(down), decodes_, x, ids, weights, scratch, inout);
 }
 
 void CudaOps::linear_add(const Linear& w, Tensor x, Tensor, Tensor inout) {

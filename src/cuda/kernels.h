@@ -147,7 +147,8 @@ void draw(const Queue& queue, Tensor logits, const Step& step, SampleScratch scr
           IdRing ring);
 
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
-void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, Tensor x, Tensor ids,
+// decodes: weights in a tier are read in it.
+void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, bool decodes, Tensor x, Tensor ids,
              Tensor weights, Tensor scratch, Tensor inout);
 
 // Turns a [rows, cols] matrix: to[c * to_stride + r] = from[r * from_stride + c].

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "cuda/device.cuh"
+#include "cuda/experts.cuh"
 #include "cuda/kernels.h"
 
 namespace vireo::cuda {
@@ -51,20 +52,6 @@ __global__ void route_kernel(const float* logits, int64_t stride, int experts, i
   if (renormalize && lane < k) weights[blockIdx.x * k + lane] /= chosen;
 }
 
-struct ExpertArguments {
-  const bf16* w;
-  int64_t group_size, stride;
-  int out, in;
-  const int32_t* ids;
-  int k;
-  const bf16* x;  // row item / k, or null: floats of scratch row `item`
-  int64_t x_stride;
-  const float* act;
-  float* y;
-  int64_t scratch_stride;
-  bool silu_pairs;
-};
-
 // grid.y: row and chosen expert; a warp per output, or per pair of them.
 __global__ void __launch_bounds__(kWarps * 32) expert_kernel(ExpertArguments a) {
   let_next_start();
@@ -78,9 +65,7 @@ __global__ void __launch_bounds__(kWarps * 32) expert_kernel(ExpertArguments a) 
   for (int c = lane * 8; c < a.in; c += 256) {
     float x[8];
     for (int j = 0; j < 8; ++j) {
-      x[j] = c + j >= a.in ? 0.0f
-             : a.x         ? load_float(a.x + item / a.k * a.x_stride + c + j)
-                           : a.act[item * a.scratch_stride + c + j];
+      x[j] = c + j < a.in ? expert_input(a, item, c + j) : 0.0f;
     }
     for (int u = 0; u < unit; ++u) {
       const uint4 v = load_stream(w + u * a.stride + c);
@@ -117,6 +102,18 @@ __global__ void mix_kernel(const float* y, int64_t scratch_stride, const float* 
   }
 }
 
+// `a` but for the weights.
+void multiply_experts(const Queue& queue, const CudaLinear& w, bool decodes, ExpertArguments a, unsigned items) {
+  a.w = w.weights;
+  a.group_size = w.group_size();
+  a.stride = w.stride;
+  a.out = static_cast<int>(w.out);
+  a.in = static_cast<int>(w.in);
+  if (decodes && w.coded.data) return multiply_coded_experts(queue, w.coded, a, items);
+  const int units = a.silu_pairs ? a.out / 2 : a.out;
+  launch(queue, expert_kernel, dim3((units + kWarps - 1) / kWarps, items), kWarps * 32, 0, a);
+}
+
 }  // namespace
 
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights) {
@@ -126,7 +123,7 @@ void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tens
          ids.row<int32_t>(0), weights.row<float>(0));
 }
 
-void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, Tensor x, Tensor ids,
+void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, bool decodes, Tensor x, Tensor ids,
              Tensor weights, Tensor scratch, Tensor inout) {
   CHECK(gate_up.order == CudaLinear::Order::kPairs && x.dtype == DType::kBF16 && inout.dtype == DType::kF32);
   // A row of scratch: the activation [down.in], then the result [down.out].
@@ -140,26 +137,16 @@ void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& do
     a.ids = ids.row<int32_t>(first);
     a.k = static_cast<int>(k);
     a.scratch_stride = scratch.stride;
-    a.w = gate_up.weights;
-    a.group_size = gate_up.group_size();
-    a.stride = gate_up.stride;
-    a.out = static_cast<int>(gate_up.out);
-    a.in = static_cast<int>(gate_up.in);
     a.x = x.row<bf16>(first);
     a.x_stride = x.stride;
     a.y = act;
     a.silu_pairs = true;
-    launch(queue, expert_kernel, dim3((a.out / 2 + kWarps - 1) / kWarps, items), kWarps * 32, 0, a);
-    a.w = down.weights;
-    a.group_size = down.group_size();
-    a.stride = down.stride;
-    a.out = static_cast<int>(down.out);
-    a.in = static_cast<int>(down.in);
+    multiply_experts(queue, gate_up, decodes, a, items);
     a.x = nullptr;
     a.act = act;
     a.y = act + down.in;
     a.silu_pairs = false;
-    launch(queue, expert_kernel, dim3((a.out + kWarps - 1) / kWarps, items), kWarps * 32, 0, a);
+    multiply_experts(queue, down, decodes, a, items);
     launch(queue, mix_kernel, static_cast<unsigned>(rows), 256, 0, static_cast<const float*>(a.y), scratch.stride,
            weights.row<float>(first), a.k, inout.row<float>(first), inout.stride, static_cast<int>(inout.cols));
   }

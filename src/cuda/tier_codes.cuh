@@ -70,6 +70,16 @@ __device__ __forceinline__ uint2 load_shared_pair(uint32_t from) {
   return v;
 }
 
+// 16 bytes to and from the same place of a chunk: those of its codes by the lane that reads them.
+template <Tier kTier>
+__device__ __forceinline__ void copy_chunk(uint32_t to, const uint8_t* from, int lane) {
+  constexpr int kPieces = kChunkBytes<kTier> / 16;
+#pragma unroll
+  for (int i = 0; i < kPieces; i += 32) {
+    if (i + lane < kPieces) copy_async(to + (i + lane) * 16, from + (i + lane) * 16, true);
+  }
+}
+
 // A lane's sums over its groups, by row of x, of outputs lane / 4 and lane / 4 + 8.
 template <int kRows>
 struct CodedSums {

@@ -67,7 +67,8 @@ double decode_bytes(const ModelConfig& config, const Options& o, DType kv_type, 
   const TierPlan tiers = tier_plan(o, config);
   double weights = 2 * (static_cast<double>(c.num_layers) * layer_weights(c) + head_weights(c));
   for (const Projection& p : projections(c)) {
-    weights -= (2 - tier_bits(tiers.of(p.layer, p.name)) / 8) * static_cast<double>(p.out) * static_cast<double>(p.in);
+    const int64_t read = (p.experts > 0 ? c.experts_per_token : 1) * p.out * p.in;
+    weights -= (2 - tier_bits(tiers.of(p.layer, p.name)) / 8) * static_cast<double>(read);
   }
   return weights + tokens * static_cast<double>(Decoder::kv_bytes_per_token(c, kv_type, kv_mode(o)));
 }

@@ -173,7 +173,7 @@ Search search_of(const Projection& p, const ModelFiles& source, const ModelConfi
 std::vector<Search> searches_of(const ModelFiles& source, const ModelConfig& made, const Squares& squares) {
   std::vector<Search> searches;
   for (const Projection& p : projections(made.text)) {
-    if (has_nibbles(made.quantization->plan().of(p.layer, p.name)))
+    if (p.experts == 0 && has_nibbles(made.quantization->plan().of(p.layer, p.name)))
       searches.push_back(search_of(p, source, made, squares));
   }
   return searches;

@@ -47,7 +47,7 @@ Json config_json(const ModelConfig& c) {
 // All weights, projections in a tier; the head of a tied model is quantised beside the embedding it shares.
 std::vector<std::pair<std::string, uint64_t>> bytes_by_tier(const ModelFiles& files) {
   uint64_t quantised = 0;
-  for (const Projection& p : projections(files.config.text)) quantised += static_cast<uint64_t>(p.out * p.in);
+  for (const Projection& p : projections(files.config.text)) quantised += static_cast<uint64_t>(p.weights());
   const uint64_t bf16 = bf16_bytes(files.checkpoint, files.config);
   const uint64_t head = static_cast<uint64_t>(files.config.text.vocab_size * files.config.text.hidden_size);
   const uint64_t rest = bf16 - 2 * (quantised - (files.config.tied_head ? head : 0));
@@ -62,7 +62,8 @@ int64_t coded_elements(const ModelFiles& files) {
     for (const ProjectionPart& part : parts_of(p, files.config)) {
       if (part.tier == Tier::kBf16) continue;
       more += files.checkpoint.find(part.codes)->size() + files.checkpoint.find(part.scales)->size();
-      if (!part.has_rows) more -= part.out * part.in;
+      if (part.tier == Tier::kNvfp4) more += part.matrices();
+      if (!part.has_rows) more -= part.weights();
     }
   }
   return more;

@@ -82,7 +82,7 @@ ModelInfo plan_of(const Options& o, const ModelFiles& files, const Backend& back
 // BF16 and any tier of the largest matrix that has tiers: its new copy lies beside the old one for a moment.
 uint64_t largest_projection(const TextConfig& c) {
   int64_t most = 0;
-  for (const Projection& p : projections(c)) most = std::max(most, p.out * p.in);
+  for (const Projection& p : projections(c)) most = std::max(most, p.weights());
   return static_cast<uint64_t>(4 * most);
 }
 
@@ -150,7 +150,8 @@ uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
   for (const Projection& p : projections(config)) {
     const Tier tier = tiers.of(p.layer, p.name);
     if (tier == Tier::kBf16) continue;
-    bits += tier_bits(tier) * static_cast<double>(p.out) * static_cast<double>(tier_groups(p.in) * kTierGroup);
+    const int64_t padded = tier_groups(p.in) * kTierGroup;
+    bits += tier_bits(tier) * static_cast<double>(p.matrices() * p.out) * static_cast<double>(padded);
   }
   return static_cast<uint64_t>(bits / 8);
 }
@@ -189,9 +190,7 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   info = plan_of(options, files, *backend, step_shape);
   info.notes = notes;
   kv_mode = vireo::kv_mode(options);
-  const uint64_t copies = tier_bytes(tiers, config.text);
-  info.weight_bytes += copies;
-  if (copies > 0 && config.text.num_experts > 0) info.notes.push_back("experts stay bf16");
+  info.weight_bytes += tier_bytes(tiers, config.text);
   check_memory(info);
   if (on_plan) on_plan(info);
   backend->reserve(planned_bytes(info) - info.recording_bytes);

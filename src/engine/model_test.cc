@@ -64,6 +64,12 @@ TEST(Model, TiersAreCounted) {
   EXPECT_EQ(tier_bytes(TierPlan(Tier::kW8, {}), c), (qkv + o + mlp + head) * 9 / 8);
   EXPECT_EQ(tier_bytes(TierPlan(Tier::kInt4, {{"L0.o_proj", Tier::kBf16}, {"lm_head", Tier::kInt8}}), c),
             (qkv + mlp) * 5 / 8 + head * 9 / 8);
+  c.num_experts = 4;
+  c.moe_intermediate_size = 128;
+  const uint64_t gate_up = 4 * 2 * 128 * 256, down = 4 * 256 * 128;
+  EXPECT_EQ(tier_bytes(TierPlan(Tier::kW8, {}), c), (qkv + o + gate_up + down + head) * 9 / 8);
+  EXPECT_EQ(tier_bytes(TierPlan(Tier::kBf16, {{"gate_up", Tier::kW4}, {"L0.mlp_down", Tier::kInt8}}), c),
+            gate_up * 5 / 8 + down * 9 / 8);
 }
 
 TEST(Model, RefusesWhatDoesNotFitWithTheNumbers) {

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/thread_pool.h"
 #include "engine/calibration.h"
@@ -20,8 +21,10 @@
 #include "files/output_file.h"
 #include "files/quote.h"
 #include "files/shard.h"
+#include "model/expert_rows.h"
 #include "model/fitted_scales.h"
 #include "model/quantization.h"
+#include "ops/host_memory.h"
 #include "ops/reference.h"
 
 namespace vireo {
@@ -51,13 +54,12 @@ constexpr const char* kSmallFiles[] = {"generation_config.json",
                                        "chat_template.jinja",
                                        "LICENSE"};
 
-Quantization quantization_of(const TierPlan& plan, const Quantize& o, const TextConfig& c) {
+Quantization quantization_of(const TierPlan& plan, const Quantize& o, const ModelFiles& files) {
+  const TextConfig& c = files.config.text;
   Quantization q;
   q.keeps_bf16 = o.keep_bf16;
-  for (const std::string& name : tier_projections()) {
-    const bool is_expert = c.num_experts > 0 && (name == "gate_up" || name == "mlp_down");
-    q.tiers[name] = is_expert ? Tier::kBf16 : plan.of(-1, name);
-  }
+  q.experts_out_in = c.num_experts > 0 && stacks_out_in(files.checkpoint, files.config, 0);
+  for (const std::string& name : tier_projections()) q.tiers[name] = plan.of(-1, name);
   for (const Projection& p : projections(c)) {
     const Tier tier = plan.of(p.layer, p.name);
     if (tier != q.tiers.at(p.name)) q.tiers[fmt::format("L{}.{}", p.layer, p.name)] = tier;
@@ -76,9 +78,8 @@ void check_has_tier(const ModelConfig& config) {
     if (config.quantization->plan().of(p.layer, p.name) != Tier::kBf16) return;
   }
   throw Error(ErrorKind::kUsage,
-              fmt::format("nothing would be quantised{}: give --weight-mode w8, w4, int8, int4 or nvfp4, or --wq a "
-                          "projection and a tier, such as lm_head=w8",
-                          config.text.num_experts > 0 ? ", as experts stay bf16" : ""));
+              "nothing would be quantised: give --weight-mode w8, w4, int8, int4 or nvfp4, or --wq a projection and a "
+              "tier, such as lm_head=w8");
 }
 
 void check_calibration(const Quantize& o, const ModelConfig& config) {
@@ -88,7 +89,8 @@ void check_calibration(const Quantize& o, const ModelConfig& config) {
                 fmt::format("{} has no conversation to calibrate by: give a file with some", o.calibration->name));
   }
   const TierPlan plan = config.quantization->plan();
-  const auto all = projections(config.text);
+  auto all = projections(config.text);
+  std::erase_if(all, [](const Projection& p) { return p.experts > 0; });
   if (std::ranges::any_of(all, [&](const Projection& p) { return plan.of(p.layer, p.name) == Tier::kNvfp4; })) {
     throw Error(ErrorKind::kUsage,
                 "--calibrate does not know nvfp4: give --weight-mode and --wq w4 or int4, or leave out --calibrate");
@@ -96,8 +98,9 @@ void check_calibration(const Quantize& o, const ModelConfig& config) {
   if (std::ranges::any_of(all, [&](const Projection& p) { return has_nibbles(plan.of(p.layer, p.name)); })) return;
   throw Error(
       ErrorKind::kUsage,
-      "--calibrate folds outliers of projections in 4 bits, and none would be in w4 or int4: give --weight-mode "
-      "w4 or int4, or leave out --calibrate, as 8 bits gain next to nothing");
+      fmt::format("--calibrate folds outliers of projections in 4 bits{}, and none would be in w4 or int4: give "
+                  "--weight-mode w4 or int4, or leave out --calibrate, as 8 bits gain next to nothing",
+                  config.text.num_experts > 0 ? ", but not of experts" : ""));
 }
 
 // A tied head whose inputs are folded cannot be the embedding any more.
@@ -123,7 +126,7 @@ Job open_job(const Quantize& o) {
   check_not_quantised(job.files);
   validate_layers(options, job.files.config.text.num_layers);
   job.config = job.files.config;
-  job.config.quantization = quantization_of(tier_plan(options, job.files.config), o, job.config.text);
+  job.config.quantization = quantization_of(tier_plan(options, job.files.config), o, job.files);
   check_has_tier(job.config);
   check_calibration(o, job.config);
   job.config.tied_head = keeps_tied_head(o, job.config);
@@ -133,14 +136,36 @@ Job open_job(const Quantize& o) {
   return job;
 }
 
-// The parts in a tier by the name of their rows.
-using Parts = std::unordered_map<std::string, ProjectionPart>;
+// A part in a tier, and where its rows are.
+struct CodedPart : ProjectionPart {
+  ExpertRows expert_rows;  // of no expert: the tensor `rows` has them
+};
 
-Parts coded_parts(const ModelConfig& config) {
+struct Parts {
+  std::unordered_map<std::string, CodedPart>
+      coded;                                 // by the tensor beside which codes are written: the first with its rows
+  std::unordered_set<std::string> left_out;  // tensors with rows that are not kept
+};
+
+CodedPart coded_experts(const Job& job, const Projection& p, const ProjectionPart& part, Parts& parts) {
+  CodedPart coded{part, expert_rows(job.files.checkpoint, job.files.config, p)};
+  for (const auto& expert : coded.expert_rows.experts) {
+    for (const HostTensor& t : expert) {
+      if (!part.has_rows) parts.left_out.insert(t.name);
+    }
+  }
+  coded.rows = coded.expert_rows.experts[0][0].name;
+  return coded;
+}
+
+Parts coded_parts(const Job& job) {
   Parts parts;
-  for (const Projection& p : projections(config.text)) {
-    for (const ProjectionPart& part : parts_of(p, config)) {
-      if (part.tier != Tier::kBf16) parts.emplace(part.rows, part);
+  for (const Projection& p : projections(job.config.text)) {
+    for (const ProjectionPart& part : parts_of(p, job.config)) {
+      if (part.tier == Tier::kBf16) continue;
+      if (!part.has_rows) parts.left_out.insert(part.rows);
+      const CodedPart coded = p.experts > 0 ? coded_experts(job, p, part, parts) : CodedPart{part, {}};
+      parts.coded.emplace(coded.rows, coded);
     }
   }
   return parts;
@@ -155,21 +180,21 @@ struct Output {
 // A tied head that lies in the source too, where the embedding is what counts: its name goes to the codes.
 bool is_superseded(const HostTensor& source, const Parts& parts) {
   return std::ranges::any_of(
-      parts, [&](const auto& p) { return p.second.codes == source.name && p.second.rows != source.name; });
+      parts.coded, [&](const auto& p) { return p.second.codes == source.name && p.second.rows != source.name; });
 }
 
 void add_tensor(const HostTensor& source, const Parts& parts, Output& output) {
   if (is_superseded(source, parts)) return;
   output.sources.push_back(source);
-  const auto found = parts.find(source.name);
-  if (found == parts.end() || found->second.has_rows) {
+  if (!parts.left_out.contains(source.name)) {
     output.shard.tensors.push_back({source.name, source.dtype, source.shape});
   }
-  if (found == parts.end()) return;
-  const ProjectionPart& p = found->second;
-  output.shard.tensors.push_back({p.codes, codes_type(p.tier), {p.out, code_bytes(p.tier, p.in)}});
-  output.shard.tensors.push_back({p.scales, scales_type(p.tier), {p.out, tier_groups(p.in)}});
-  if (p.tier == Tier::kNvfp4) output.shard.tensors.push_back({p.tensor_scale, DType::kF32, {1}});
+  const auto found = parts.coded.find(source.name);
+  if (found == parts.coded.end()) return;
+  const CodedPart& p = found->second;
+  output.shard.tensors.push_back({p.codes, codes_type(p.tier), p.codes_shape()});
+  output.shard.tensors.push_back({p.scales, scales_type(p.tier), p.scales_shape()});
+  if (p.tier == Tier::kNvfp4) output.shard.tensors.push_back({p.tensor_scale, DType::kF32, p.tensor_scale_shape()});
 }
 
 // The files of the source under their names. Wide elements come first, so that all are aligned.
@@ -184,6 +209,7 @@ std::vector<Output> plan_files(const Job& job, const Parts& parts) {
     add_tensor(t, parts, outputs.back());
     if (unties && t.name == kEmbedding) add_tensor({kHead, t.dtype, t.shape, t.data}, parts, outputs.back());
   }
+  std::erase_if(outputs, [](const Output& output) { return output.shard.tensors.empty(); });
   for (Output& output : outputs) {
     std::ranges::stable_sort(output.shard.tensors, std::greater(),
                              [](const HostTensor& t) { return size_of(t.dtype); });
@@ -207,10 +233,11 @@ class Writer {
       offset += t.bytes();
     }
     for (const HostTensor& t : output.sources) {
-      const auto part = parts_.find(t.name);
-      const bool is_coded = part != parts_.end();
-      if (!is_coded || part->second.has_rows) write_rows(file, t, offsets.at(t.name));
-      if (is_coded) quantize(file, part->second, t, offsets);
+      if (!parts_.left_out.contains(t.name)) write_rows(file, t, offsets.at(t.name));
+      if (const auto part = parts_.coded.find(t.name); part != parts_.coded.end()) {
+        part->second.experts > 0 ? quantize_experts(file, part->second, offsets)
+                                 : quantize(file, part->second, t, offsets);
+      }
       release_pages(t.data, t.bytes());
     }
     file.close();
@@ -274,49 +301,79 @@ class Writer {
     });
   }
 
-  void quantize(const OutputFile& file, const ProjectionPart& p, const HostTensor& t,
-                const std::map<std::string, uint64_t>& offsets) {
-    const int64_t row_codes = code_bytes(p.tier, p.in), row_scales = tier_groups(p.in);
-    const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
+  using Offsets = std::map<std::string, uint64_t>;
+
+  void quantize(const OutputFile& file, const ProjectionPart& p, const HostTensor& t, const Offsets& offsets) {
     const Fold* fold = fold_of(t);
     const float* importance = importance_of(t);
-    const uint64_t row_bytes = p.coded_bytes() / static_cast<uint64_t>(p.out);
     const float tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), p.out * p.in);
-    if (p.tier == Tier::kNvfp4) {
-      file.check(file.try_write(offsets.at(p.tensor_scale), &tensor_scale, sizeof(float)));
-      done_ += sizeof(float);
-    }
-    in_pieces(file, p.out, rows_at_once(p.in), row_bytes, [&](int64_t first, int64_t count) {
-      std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
-      std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
+    write_coded(file, p, {tensor_scale}, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
       const std::vector<bf16> changed = fold ? folded(*fold, t, first, count) : std::vector<bf16>();
       const bf16* rows = fold ? changed.data() : static_cast<const bf16*>(t.data) + first * p.in;
       for (int64_t r = 0; r < count; ++r) {
         const bf16* row = rows + r * p.in;
-        uint8_t* row_to = codes.data() + r * row_codes;
-        bf16* scales_to = scales.data() + r * row_scales;
+        uint8_t* row_to = codes + r * code_bytes(p.tier, p.in);
+        bf16* scales_to = scales + r * tier_groups(p.in);
         if (importance) {
           quantize_row_fitted(p.tier, row, importance, p.in, row_to, scales_to);
         } else {
           quantize_row(p.tier, row, p.in, row_to, scales_to, tensor_scale);
         }
       }
-      const int error = file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
-      if (error != 0) return error;
-      if (p.tier == Tier::kNvfp4) {
-        const std::vector<uint8_t> narrow = narrow_scales(scales, tensor_scale);
-        return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales), narrow.data(), narrow.size());
-      }
-      return file.try_write(scales_at + static_cast<uint64_t>(first * row_scales) * sizeof(bf16), scales.data(),
-                            scales.size() * sizeof(bf16));
     });
   }
 
-  static std::vector<uint8_t> narrow_scales(const std::vector<bf16>& scales, float tensor_scale) {
-    std::vector<uint8_t> narrow;
-    narrow.reserve(scales.size());
-    for (const bf16 s : scales) narrow.push_back(narrow_scale(s, tensor_scale));
-    return narrow;
+  // As quantising at load does it.
+  void quantize_experts(const OutputFile& file, const CodedPart& p, const Offsets& offsets) {
+    const ExpertRows& rows = p.expert_rows;
+    const auto host = make_host_experts(rows.experts, rows.layout, {.tier = p.tier});
+    const auto& experts = host->parts;
+    std::vector<float> tensor_scales;
+    tensor_scales.reserve(experts.size());
+    for (const auto& parts : experts) tensor_scales.push_back(parts[0].tensor_scale);
+    write_coded(file, p, tensor_scales, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
+      for (int64_t r = 0; r < count;) {
+        const int64_t expert = (first + r) / p.out, out = (first + r) % p.out, n = std::min(count - r, p.out - out);
+        tier_rows(experts[static_cast<size_t>(expert)], p.tier, out, n, codes + r * code_bytes(p.tier, p.in),
+                  scales + r * tier_groups(p.in));
+        r += n;
+      }
+    });
+    for (const auto& parts : experts) {
+      for (const WeightMatrix& m : parts) release_pages(m.data, static_cast<size_t>(m.out * m.in) * sizeof(bf16));
+    }
+  }
+
+  // make_rows(first, count, codes, scales) makes rows of the matrices, which follow each other.
+  template <typename MakeRows>
+  void write_coded(const OutputFile& file, const ProjectionPart& p, const std::vector<float>& tensor_scales,
+                   const Offsets& offsets, MakeRows make_rows) {
+    const int64_t row_codes = code_bytes(p.tier, p.in), row_scales = tier_groups(p.in);
+    const int64_t scale_bytes = static_cast<int64_t>(size_of(scales_type(p.tier)));
+    const uint64_t codes_at = offsets.at(p.codes), scales_at = offsets.at(p.scales);
+    if (p.tier == Tier::kNvfp4) {
+      const size_t bytes = tensor_scales.size() * sizeof(float);
+      file.check(file.try_write(offsets.at(p.tensor_scale), tensor_scales.data(), bytes));
+      done_ += bytes;
+    }
+    in_pieces(file, p.matrices() * p.out, rows_at_once(p.in),
+              static_cast<uint64_t>(row_codes + row_scales * scale_bytes), [&](int64_t first, int64_t count) {
+                std::vector<uint8_t> codes(static_cast<size_t>(count * row_codes));
+                std::vector<bf16> scales(static_cast<size_t>(count * row_scales));
+                make_rows(first, count, codes.data(), scales.data());
+                const int error =
+                    file.try_write(codes_at + static_cast<uint64_t>(first * row_codes), codes.data(), codes.size());
+                if (error != 0) return error;
+                const uint64_t at = scales_at + static_cast<uint64_t>(first * row_scales * scale_bytes);
+                if (p.tier != Tier::kNvfp4) return file.try_write(at, scales.data(), scales.size() * sizeof(bf16));
+                std::vector<uint8_t> narrow;
+                narrow.reserve(scales.size());
+                for (int64_t i = 0; i < count * row_scales; ++i) {
+                  const float tensor_scale = tensor_scales[static_cast<size_t>((first + i / row_scales) / p.out)];
+                  narrow.push_back(narrow_scale(scales[static_cast<size_t>(i)], tensor_scale));
+                }
+                return file.try_write(at, narrow.data(), narrow.size());
+              });
   }
 
   const Parts& parts_;
@@ -373,7 +430,7 @@ QuantizeReport write_folder(const Quantize& o, const Progress& progress, const O
   const auto never = [](const fs::path&) { return false; };
   check_replaceable(folder, kCommand, never);
   const Job job = open_job(o);
-  const Parts parts = coded_parts(job.config);
+  const Parts parts = coded_parts(job);
   const std::vector<Output> outputs = plan_files(job, parts);
   QuantizeReport report{
       folder, job.files.checkpoint.tensor_bytes(), shard_bytes(shards_of(outputs)), stored_tiers(job.config), {}};
@@ -402,9 +459,8 @@ std::vector<StoredTier> stored_tiers(const ModelConfig& config) {
       StoredTier& t = tiers[{index, part.tier}];
       t.projection = p.name;
       t.tier = tier_name(part.tier);
-      ++t.matrices;
-      t.bytes +=
-          part.tier == Tier::kBf16 ? static_cast<uint64_t>(part.out * part.in) * sizeof(bf16) : part.coded_bytes();
+      t.matrices += static_cast<int>(part.matrices());
+      t.bytes += part.tier == Tier::kBf16 ? static_cast<uint64_t>(part.weights()) * sizeof(bf16) : part.coded_bytes();
     }
   }
   std::vector<StoredTier> list;

@@ -6,11 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <set>
 
 #include "engine/model.h"
 #include "engine/output_folder.h"
+#include "engine/test_experts.h"
 #include "files/checkpoint.h"
 #include "files/json.h"
 #include "files/test_files.h"
@@ -34,29 +36,38 @@ std::set<string> names_in(const fs::path& folder) {
   return names;
 }
 
-// A part's rows of the source, quantised one by one, against what the folder has.
-void expect_coded(const Checkpoint& source, const Checkpoint& made, const ProjectionPart& part) {
-  const auto& rows = source.get(part.rows, {part.out, part.in});
+// The rows of one matrix, quantised one by one, against its codes.
+void expect_coded(const bf16* rows, const CodedMatrix& matrix, const ProjectionPart& part) {
   const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
-  const auto* codes =
-      static_cast<const uint8_t*>(made.get_coded(part.codes, {part.out, code_cols}, codes_type(part.tier)).data);
-  const HostTensor& stored_scales = made.get_coded(part.scales, {part.out, scale_cols}, scales_type(part.tier));
-  CodedMatrix matrix = {part.tier, codes, stored_scales.data};
-  const float tensor_scale = tensor_scale_of(part.tier, static_cast<const bf16*>(rows.data), part.out * part.in);
-  if (part.tier == Tier::kNvfp4) {
-    matrix.tensor_scale = *static_cast<const float*>(made.get_coded(part.tensor_scale, {1}, DType::kF32).data);
-  }
+  const float tensor_scale = tensor_scale_of(part.tier, rows, part.out * part.in);
   ASSERT_EQ(matrix.tensor_scale, tensor_scale) << part.tensor_scale;
   std::vector<bf16> scales(static_cast<size_t>(scale_cols));
   std::vector<uint8_t> want(static_cast<size_t>(code_cols));
   std::vector<bf16> want_scales(static_cast<size_t>(scale_cols));
   for (int64_t o = 0; o < part.out; ++o) {
-    quantize_row(part.tier, static_cast<const bf16*>(rows.data) + o * part.in, part.in, want.data(), want_scales.data(),
-                 tensor_scale);
+    quantize_row(part.tier, rows + o * part.in, part.in, want.data(), want_scales.data(), tensor_scale);
     matrix.read_scales(o, scale_cols, scales.data());
-    ASSERT_EQ(std::memcmp(codes + o * code_cols, want.data(), want.size()), 0) << part.codes << " row " << o;
+    ASSERT_EQ(std::memcmp(matrix.codes + o * code_cols, want.data(), want.size()), 0) << part.codes << " row " << o;
     ASSERT_EQ(std::memcmp(scales.data(), want_scales.data(), want_scales.size() * sizeof(bf16)), 0)
         << part.scales << " row " << o;
+  }
+}
+
+// A part's rows of the source, where experts are [E, out, in], against what the folder has.
+void expect_coded(const Checkpoint& source, const Checkpoint& made, const ProjectionPart& part) {
+  const std::vector<int64_t> shape =
+      part.experts > 0 ? std::vector{part.experts, part.out, part.in} : std::vector{part.out, part.in};
+  const auto* rows = static_cast<const bf16*>(source.get(part.rows, shape).data);
+  const HostTensor& codes = made.get_coded(part.codes, part.codes_shape(), codes_type(part.tier));
+  const HostTensor& scales = made.get_coded(part.scales, part.scales_shape(), scales_type(part.tier));
+  const CodedMatrix all = {part.tier, static_cast<const uint8_t*>(codes.data), scales.data};
+  for (int64_t i = 0; i < part.matrices(); ++i) {
+    CodedMatrix matrix = all.from_row(i * part.out, part.in);
+    if (part.tier == Tier::kNvfp4) {
+      const HostTensor& stored = made.get_coded(part.tensor_scale, part.tensor_scale_shape(), DType::kF32);
+      matrix.tensor_scale = static_cast<const float*>(stored.data)[i];
+    }
+    expect_coded(rows + i * part.out * part.in, matrix, part);
   }
 }
 
@@ -121,8 +132,45 @@ TEST(Quantize, AwkwardShapesAndExperts) {
     o.wq_overrides = {{"L0.o_proj", "w8"}};
     quantize_checkpoint(o);
     expect_quantised(source, o.folder);
-    const bool has_experts = set == "random_moe";
-    EXPECT_EQ(load_model_config(o.folder).quantization->tiers.at("gate_up"), has_experts ? Tier::kBf16 : Tier::kInt4);
+    EXPECT_EQ(load_model_config(o.folder).quantization->tiers.at("gate_up"), Tier::kInt4);
+  }
+}
+
+// By name of the tensors with experts' codes, their shapes.
+std::map<string, std::vector<int64_t>> stored_experts(const Checkpoint& made) {
+  std::map<string, std::vector<int64_t>> shapes;
+  for (const HostTensor& t : made.tensors()) {
+    if (contains(t.name, "layers.0.mlp.experts.")) shapes[t.name.substr(t.name.find("experts."))] = t.shape;
+  }
+  return shapes;
+}
+
+TEST(Quantize, ExpertsOfEveryLayoutAreStoredTheSame) {
+  const TempFolder folder;
+  const Checkpoint original = Checkpoint::open(kExperts);
+  for (const Stored stored : kAllStored) {
+    const string source = (folder.path() / ("source" + std::to_string(static_cast<int>(stored)))).string();
+    StoredExperts(source, stored);
+    const Checkpoint other = Checkpoint::open(source);
+    for (const string tier : {"w8", "int4", "nvfp4"}) {
+      for (const bool keep : {false, true}) {
+        Quantize o = options_for(folder.path() / "model", tier);
+        o.checkpoint = source;
+        o.keep_bf16 = keep;
+        const QuantizeReport report = quantize_checkpoint(o);
+        const Checkpoint made = Checkpoint::open(o.folder);
+        EXPECT_EQ(report.bytes, made.tensor_bytes());
+        const std::set<string> coded = expect_codes(original, made, load_model_config(o.folder));
+        expect_same_others(other, made, coded);
+        EXPECT_TRUE(!keep || made.tensors().size() == other.tensors().size() + coded.size());
+        const std::vector<int64_t> codes = {8, 96, tier == "w8" ? 128 : 64};
+        const auto shapes = stored_experts(made);
+        EXPECT_EQ(shapes.at(keep ? "experts.gate_up_proj_codes" : "experts.gate_up_proj"), codes);
+        EXPECT_EQ(shapes.at("experts.down_proj_scale"), (std::vector<int64_t>{8, 128, 3}));
+        EXPECT_TRUE(keep || shapes.size() == (tier == "nvfp4" ? 6u : 4u));
+        fs::remove_all(o.folder);
+      }
+    }
   }
 }
 
@@ -174,6 +222,16 @@ std::vector<std::vector<float>> logits(Options options) {
   return all;
 }
 
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += double{a[i]} * b[i];
+    aa += double{a[i]} * a[i];
+    bb += double{b[i]} * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
+}
+
 Request scene() {
   Request request{.max_new_tokens = 32};
   request.messages.push_back(
@@ -204,10 +262,53 @@ TEST(Quantize, WithBf16ItComputesWhatTheSourceDoes) {
   }
 }
 
+TEST(Quantize, ExpertsComputeWhatQuantisingAtLoadDoes) {
+  const TempFolder folder;
+  const std::map<string, string> overrides = {{"L1.gate_up", "bf16"}, {"L2.mlp_down", "bf16"}};
+  for (const Stored stored : kAllStored) {
+    const string source = (folder.path() / ("source" + std::to_string(static_cast<int>(stored)))).string();
+    StoredExperts(source, stored);
+    for (const string tier : {"int8", "w4", "nvfp4"}) {
+      const auto want = logits({.checkpoint = source, .weight_mode = tier, .wq_overrides = overrides});
+      Quantize o = options_for(folder.path() / "model", tier);
+      o.checkpoint = source;
+      o.wq_overrides = overrides;
+      o.keep_bf16 = true;
+      quantize_checkpoint(o);
+      EXPECT_EQ(logits({.checkpoint = o.folder.string()}), want) << tier;
+      EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = "bf16"}), logits({.checkpoint = source}));
+      EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = "w8"}),
+                logits({.checkpoint = source, .weight_mode = "w8"}));
+      fs::remove_all(o.folder);
+      o.keep_bf16 = false;
+      quantize_checkpoint(o);
+      const auto engine = Engine::load({.checkpoint = o.folder.string(), .device = "cpu"});
+      EXPECT_EQ(engine->info().weight_bytes,
+                Engine::load({.checkpoint = source, .device = "cpu", .weight_mode = tier, .wq_overrides = overrides})
+                    ->info()
+                    .weight_bytes);
+      EXPECT_ERROR(engine->set_wq_overrides({{"gate_up", "w8"}}), "kUsage", "L0.gate_up is asked for as w8");
+      engine->set_wq_overrides({{"L1.gate_up", "w8"}});
+      // Prefill reads what the codes stand for, by whichever backend.
+      const auto alone = logits({.checkpoint = o.folder.string()}),
+                 reference = logits({.checkpoint = o.folder.string(), .device = "reference"});
+      for (size_t step = 0; step < alone.size(); ++step) {
+        EXPECT_GT(cosine(alone[step], reference[step]), 0.999) << tier << " " << step;
+        EXPECT_GT(cosine(alone[step], want[step]), 0.9) << tier << " " << step;
+      }
+      const CheckpointInfo info = inspect_checkpoint(o.folder.string(), {}), plain = inspect_checkpoint(source, {});
+      EXPECT_EQ(info.text_parameters, plain.text_parameters);
+      EXPECT_EQ(info.weight_bytes, plain.weight_bytes);
+      fs::remove_all(o.folder);
+    }
+  }
+}
+
 // The codes and scales stand for the rows beside them, but for a small error.
 void expect_near(const Checkpoint& made, const ModelConfig& config) {
   for (const Projection& p : projections(config.text)) {
     for (const ProjectionPart& part : parts_of(p, config)) {
+      if (part.experts > 0) continue;
       const auto* rows = static_cast<const bf16*>(made.get(part.rows, {part.out, part.in}).data);
       const int64_t code_cols = code_bytes(part.tier, part.in), scale_cols = tier_groups(part.in);
       const auto* codes = static_cast<const uint8_t*>(made.find(part.codes)->data);
@@ -264,6 +365,11 @@ TEST(Quantize, ExpertsAndTheirNormAreNotFolded) {
   for (const HostTensor& t : original.tensors()) {
     if (!contains(t.name, ".mlp.") && !contains(t.name, "post_attention_layernorm")) continue;
     EXPECT_EQ(std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()), 0) << t.name;
+  }
+  // Their codes are those without --calibrate.
+  const ModelConfig config = load_model_config(o.folder);
+  for (const Projection& p : projections(config.text)) {
+    if (p.experts > 0) expect_coded(original, made, parts_of(p, config)[0]);
   }
   for (const FoldedProjection& p : report.folded)
     EXPECT_PRED2(contains, p.projection + " qkv_proj o_proj lm_head", p.projection);
@@ -331,6 +437,12 @@ TEST(Quantize, RefusesCalibrations) {
   };
   expect(with([](Quantize& o) { o.weight_mode = "w8"; }), {"kUsage", "--calibrate", "w4 or int4"});
   expect(with([](Quantize& o) { o.wq_overrides = {{"L1.o_proj", "nvfp4"}}; }), {"kUsage", "--calibrate", "nvfp4"});
+  expect(with([](Quantize& o) {
+           o.checkpoint = kExperts;
+           o.weight_mode = "bf16";
+           o.wq_overrides = {{"gate_up", "w4"}};
+         }),
+         {"kUsage", "--calibrate", "but not of experts"});
   expect(with([](Quantize& o) { o.calibration->requests.clear(); }), {"kUsage", "some.jsonl has no conversation"});
   expect(with([](Quantize& o) { o.calibration->requests.push_back({}); }), {"conversation 2 of some.jsonl: "});
   expect(with([](Quantize& o) { o.calibration->requests[0].messages[0].content[0].image.path = "/no/such.png"; }),
@@ -426,8 +538,10 @@ TEST(Quantize, APartIsNotACheckpoint) {
 // A quantised models/tiny, one of whose files is changed.
 class QuantizedFolder : public testing::Test {
  protected:
-  QuantizedFolder() {
-    quantize_checkpoint(options_for(path(), "w8"));
+  explicit QuantizedFolder(const string& source = kTiny, const string& tier = "w8") {
+    Quantize o = options_for(path(), tier);
+    o.checkpoint = source;
+    quantize_checkpoint(o);
     Checkpoint::open(path());
   }
 
@@ -494,6 +608,62 @@ TEST_F(QuantizedFolder, AnotherTierInTheConfig) {
   expect_refused({"kInput", down_ + "' is F8_E4M3 [256, 640]", "asks for U8 [256, 320]"});
   set_tier("bf16");
   expect_refused({"kInput", down_, "F8_E4M3", "only BF16 is accepted"});
+}
+
+// Experts in nvfp4, whose tensors are changed as those of models/tiny.
+class QuantizedExperts : public QuantizedFolder {
+ protected:
+  QuantizedExperts() : QuantizedFolder(kExperts, "nvfp4") {}
+  const string down_ = kLayer0 + "mlp.experts.down_proj";
+};
+
+TEST_F(QuantizedExperts, NoCodesAndNoScales) {
+  replace(down_ + "_scale\"", down_ + "_scule\"");
+  expect_refused({"kNotFound", "has no tensor '" + down_ + "_scale'", "F8_E4M3 [8, 128, 3]", "vireo quantize"});
+  replace(down_ + "\"", kLayer0 + "mlp.experts.down_prok\"");
+  expect_refused({"kNotFound", "has no tensor '" + down_ + "'", "U8 [8, 128, 24]"});
+}
+
+TEST_F(QuantizedExperts, WrongShapes) {
+  replace(down_ + "\":{\"dtype\":\"U8\",\"shape\":[8,128,24]", down_ + "\":{\"dtype\":\"U8\",\"shape\":[8,24,128]");
+  expect_refused({"kInput", down_ + "' is U8 [8, 24, 128]", "asks for U8 [8, 128, 24]"});
+}
+
+TEST_F(QuantizedExperts, OfAnotherNumber) {
+  replace(down_ + "\":{\"dtype\":\"U8\",\"shape\":[8,128,24]", down_ + "\":{\"dtype\":\"U8\",\"shape\":[4,256,24]");
+  expect_refused({"kInput", down_ + "' is U8 [4, 256, 24]", "asks for U8 [8, 128, 24]"});
+}
+
+TEST_F(QuantizedExperts, WrongScalesOfTensors) {
+  replace(down_ + "_scale_2\":{\"dtype\":\"F32\",\"shape\":[8]", down_ + "_scale_2\":{\"dtype\":\"I32\",\"shape\":[8]");
+  expect_refused({"kInput", down_ + "_scale_2' is I32 [8]", "asks for F32 [8]"});
+}
+
+TEST_F(QuantizedExperts, AnotherTierInTheConfig) {
+  set_tier("int4");
+  expect_refused({"kInput", down_ + "_scale' is F8_E4M3 [8, 128, 3]", "asks for BF16 [8, 128, 3]"});
+  set_tier("bf16");
+  expect_refused({"kInput", down_, "[8, 128, 24]"});
+}
+
+// Whose down projections are codes alone, so that their shape does not tell.
+TEST(QuantizedExpertRows, LieAsTheConfigSays) {
+  const TempFolder folder;
+  for (const Stored stored : kAllStored) {
+    const string source = (folder.path() / ("source" + std::to_string(static_cast<int>(stored)))).string();
+    StoredExperts(source, stored);
+    Quantize o = options_for(folder.path() / "model", "bf16");
+    o.checkpoint = source;
+    o.wq_overrides = {{"mlp_down", "int8"}};
+    quantize_checkpoint(o);
+    const Json told = read_json(o.folder / "config.json")["quantization_config"];
+    EXPECT_EQ(told.contains("experts_out_in"), stored == Stored::kOutIn);
+    const auto of_source = logits({.checkpoint = source, .wq_overrides = {{"mlp_down", "int8"}}}),
+               of_folder = logits({.checkpoint = o.folder.string()});
+    for (size_t step = 0; step < of_source.size(); ++step)
+      EXPECT_GT(cosine(of_folder[step], of_source[step]), 0.999) << step;
+    fs::remove_all(o.folder);
+  }
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ struct VisionConfig {
 struct Quantization {
   std::map<std::string, Tier> tiers;  // by projection, or by L<layer>.<projection>, which goes first
   bool keeps_bf16 = false;            // beside the codes
+  bool experts_out_in = false;        // stacked experts in BF16 are [E, out, in]
 
   TierPlan plan() const { return {Tier::kBf16, tiers}; }
 };

@@ -49,6 +49,7 @@ Quantization read_quantization(const Json& json, int64_t layers, const std::stri
   require_int(json, "group_size", kTierGroup, what);
   Quantization q;
   q.keeps_bf16 = get_bool_or(json, "keep_bf16", what, false);
+  q.experts_out_in = get_bool_or(json, "experts_out_in", what, false);
   const Json* tiers = find_key(json, "tiers");
   if (!tiers || !tiers->is_object()) refuse(what, fmt::format("'tiers' is missing or not an object: {}", kAgain));
   const std::set<std::string> keys = keys_of(layers);
@@ -65,11 +66,13 @@ Quantization read_quantization(const Json& json, int64_t layers, const std::stri
 Json quantization_json(const Quantization& q) {
   Json tiers = Json::object();
   for (const auto& [key, tier] : q.tiers) tiers[key] = tier_name(tier);
-  return {{"quant_method", kQuantMethod},
-          {"format_version", kFormatVersion},
-          {"group_size", kTierGroup},
-          {"keep_bf16", q.keeps_bf16},
-          {"tiers", tiers}};
+  Json json = {{"quant_method", kQuantMethod},
+               {"format_version", kFormatVersion},
+               {"group_size", kTierGroup},
+               {"keep_bf16", q.keeps_bf16}};
+  if (q.experts_out_in) json["experts_out_in"] = true;
+  json["tiers"] = tiers;
+  return json;
 }
 
 }  // namespace vireo

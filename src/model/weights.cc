@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "base/check.h"
+#include "model/expert_rows.h"
 #include "vireo/error.h"
 
 namespace vireo {
@@ -42,12 +43,13 @@ class Loader {
   }
 
   LinearPtr projection(const Projection& p) {
+    if (p.experts > 0) return experts(p);
     Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
     std::vector<HostTensor> rows;
     for (const ProjectionPart& part : parts_of(p, config_)) {
       const std::vector<int64_t> shape = {part.out, part.in};
       rows.push_back(part.has_rows ? get(part.rows, shape) : HostTensor{part.rows, DType::kBF16, shape});
-      if (part.tier != Tier::kBf16 && (part.tier == role.tier || !part.has_rows)) role.coded.push_back(coded(part));
+      if (reads_codes(part, role)) role.coded.push_back(coded(part)[0]);
     }
     return backend_.place(rows, {}, role);
   }
@@ -68,21 +70,53 @@ class Loader {
   }
 
  private:
-  CodedMatrix coded(const ProjectionPart& part) {
+  static bool reads_codes(const ProjectionPart& part, const Role& role) {
+    return part.tier != Tier::kBf16 && (part.tier == role.tier || !part.has_rows);
+  }
+
+  LinearPtr experts(const Projection& p) {
+    Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
+    const ProjectionPart part = parts_of(p, config_)[0];
+    ExpertRows rows;
+    if (part.has_rows) {
+      rows = expert_rows(checkpoint_, config_, p);
+    } else {
+      rows.experts.assign(static_cast<size_t>(p.experts), {{part.rows, DType::kBF16, {p.out, p.in}}});
+    }
+    const auto matrices = reads_codes(part, role) ? coded(part) : std::vector<CodedMatrix>();
+    for (size_t e = 0; e < rows.experts.size(); ++e) {
+      int64_t first = 0;
+      for (const HostTensor& t : rows.experts[e]) {
+        if (t.data) note(t);
+        if (!matrices.empty()) role.coded.push_back(matrices[e].from_row(first, p.in));
+        first += t.shape[0];
+      }
+    }
+    return backend_.place_experts(rows.experts, rows.layout, role);
+  }
+
+  // Each matrix of a part.
+  std::vector<CodedMatrix> coded(const ProjectionPart& part) {
     const auto data = [&](const std::string& name, const std::vector<int64_t>& shape, DType dtype) {
       const HostTensor& t = checkpoint_.get_coded(name, shape, dtype);
       note(t);
       return t.data;
     };
     const Tier tier = part.tier;
-    const void* codes = data(part.codes, {part.out, code_bytes(tier, part.in)}, codes_type(tier));
-    const void* scales = data(part.scales, {part.out, tier_groups(part.in)}, scales_type(tier));
-    CodedMatrix matrix = {tier, static_cast<const uint8_t*>(codes), scales};
-    if (tier == Tier::kNvfp4) {
-      matrix.tensor_scale = *static_cast<const float*>(data(part.tensor_scale, {1}, DType::kF32));
-      check_tensor_scale(part, matrix.tensor_scale);
+    const void* codes = data(part.codes, part.codes_shape(), codes_type(tier));
+    const void* scales = data(part.scales, part.scales_shape(), scales_type(tier));
+    const float* tensor_scales = nullptr;
+    if (tier == Tier::kNvfp4)
+      tensor_scales = static_cast<const float*>(data(part.tensor_scale, part.tensor_scale_shape(), DType::kF32));
+    std::vector<CodedMatrix> matrices;
+    for (int64_t i = 0; i < part.matrices(); ++i) {
+      const CodedMatrix all = {tier, static_cast<const uint8_t*>(codes), scales};
+      matrices.push_back(all.from_row(i * part.out, part.in));
+      if (!tensor_scales) continue;
+      check_tensor_scale(part, tensor_scales[i]);
+      matrices.back().tensor_scale = tensor_scales[i];
     }
-    return matrix;
+    return matrices;
   }
 
   static void check_tensor_scale(const ProjectionPart& part, float scale) {
@@ -166,46 +200,6 @@ VisionWeights load_vision(Loader& load, const VisionConfig& c) {
   return w;
 }
 
-// The matrix of expert e inside a [experts, a, b] tensor.
-HostTensor expert_slice(const HostTensor& all, int64_t e) {
-  HostTensor t = all;
-  t.shape = {all.shape[1], all.shape[2]};
-  t.data = static_cast<const bf16*>(all.data) + e * t.size();
-  return t;
-}
-
-std::vector<std::vector<HostTensor>> slices(const HostTensor& all) {
-  std::vector<std::vector<HostTensor>> experts;
-  for (int64_t e = 0; e < all.shape[0]; ++e) experts.push_back({expert_slice(all, e)});
-  return experts;
-}
-
-// Three layouts are in use: one tensor per expert and projection, and stacked [E, in, out] (published) or [E, out, in]
-// (saved by transformers 5.x). The shape of down_proj tells the stacked two apart.
-void load_experts(Loader& load, const std::string& prefix, int layer, const TextConfig& c, DecoderLayer& out) {
-  const int64_t e = c.num_experts, h = c.hidden_size, im = c.moe_intermediate_size;
-  const Role up_role{layer, "gate_up"}, down_role{layer, "mlp_down"};
-  if (load.has(fmt::format("{}.experts.0.gate_proj.weight", prefix))) {
-    std::vector<std::vector<HostTensor>> up, down;
-    for (int64_t i = 0; i < e; ++i) {
-      const std::string expert = fmt::format("{}.experts.{}.", prefix, i);
-      up.push_back({load.get(expert + "gate_proj.weight", {im, h}), load.get(expert + "up_proj.weight", {im, h})});
-      down.push_back({load.get(expert + "down_proj.weight", {h, im})});
-    }
-    out.gate_up = load.backend().place_experts(up, ExpertLayout::kOutIn, up_role);
-    out.down_proj = load.backend().place_experts(down, ExpertLayout::kOutIn, down_role);
-    return;
-  }
-  const HostTensor* found = load.find(prefix + ".experts.down_proj");
-  const bool out_in = found && found->shape == std::vector<int64_t>{e, h, im};
-  using Shape = std::vector<int64_t>;
-  const HostTensor& down = load.get(prefix + ".experts.down_proj", out_in ? Shape{e, h, im} : Shape{e, im, h});
-  const HostTensor& up = load.get(prefix + ".experts.gate_up_proj", out_in ? Shape{e, 2 * im, h} : Shape{e, h, 2 * im});
-  const ExpertLayout layout = out_in ? ExpertLayout::kOutIn : ExpertLayout::kInOut;
-  out.gate_up = load.backend().place_experts(slices(up), layout, up_role);
-  out.down_proj = load.backend().place_experts(slices(down), layout, down_role);
-}
-
 LinearPtr load_embeddings(Loader& load, const TextConfig& c) {
   return load.linear("model.language_model.embed_tokens", c.vocab_size, c.hidden_size, false, {-1, "embed_tokens"});
 }
@@ -228,10 +222,7 @@ DecoderLayer load_layer(Loader& load, int layer, const TextConfig& c) {
   l.post_attention_layernorm = load.norm(prefix + "post_attention_layernorm", h, c.rms_norm_eps, false);
   l.q_norm = load.norm(prefix + "self_attn.q_norm", c.head_dim, c.rms_norm_eps, false);
   l.k_norm = load.norm(prefix + "self_attn.k_norm", c.head_dim, c.rms_norm_eps, false);
-  if (c.num_experts > 0) {
-    l.router = load.linear(prefix + "mlp.gate", c.num_experts, h, false, {layer, "router"});
-    load_experts(load, prefix + "mlp", layer, c, l);
-  }
+  if (c.num_experts > 0) l.router = load.linear(prefix + "mlp.gate", c.num_experts, h, false, {layer, "router"});
   return l;
 }
 
@@ -264,7 +255,7 @@ uint64_t bf16_bytes(const Checkpoint& checkpoint, const ModelConfig& config) {
       for (const std::string& name : {part.codes, part.scales, part.tensor_scale}) {
         if (const HostTensor* t = checkpoint.find(name)) bytes -= t->bytes();
       }
-      if (!part.has_rows) bytes += static_cast<uint64_t>(part.out * part.in) * sizeof(bf16);
+      if (!part.has_rows) bytes += static_cast<uint64_t>(part.weights()) * sizeof(bf16);
     }
   }
   return bytes;

@@ -80,7 +80,8 @@ class Backend {
   // The tensors must outlive the Linear: a backend may read them in place.
   virtual std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                         const Role& role) = 0;
-  // experts[e] holds the parts of expert e, each a matrix in `layout`.
+  // experts[e] holds the parts of expert e, each a matrix in `layout`; codes are in rows of outputs whatever that is. A part without data
+  // as in place().
   virtual std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts,
                                                 ExpertLayout layout, const Role& role) = 0;
   // A BF16 vector as float32 [1, n].

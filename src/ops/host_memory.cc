@@ -108,33 +108,63 @@ void decode(const WeightRow& row, bf16* to) {
   std::transform(values.begin(), values.end(), to, to_bf16);
 }
 
-}  // namespace
+constexpr int64_t kTurnedAtOnce = 16;  // rows whose inputs are read together from the lines of memory that they share
 
-void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows) {
-  for (int64_t o = 0; o < count; ++o) {
-    const WeightRow row = weight_row(parts, first + o);
-    const int64_t in = row.matrix->in;
-    if (!row.data) {
-      decode(row, rows + o * in);
-      continue;
+// `count` neighbouring rows of a matrix that lies [in, out].
+void gather_turned(const WeightRow& first, int64_t count, bf16* rows) {
+  const int64_t in = first.matrix->in;
+  for (int64_t begin = 0; begin < count; begin += kTurnedAtOnce) {
+    const int64_t n = std::min(kTurnedAtOnce, count - begin);
+    const bf16* from = first.data + begin * first.matrix->out_stride;
+    for (int64_t i = 0; i < in; ++i, from += first.matrix->in_stride) {
+      for (int64_t o = 0; o < n; ++o) rows[(begin + o) * in + i] = from[o * first.matrix->out_stride];
     }
-    for (int64_t i = 0; i < in; ++i) rows[o * in + i] = row.data[i * row.matrix->in_stride];
   }
 }
 
-void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, uint8_t* codes, bf16* scales) {
-  const WeightRow row = weight_row(parts, out);
-  const int64_t in = row.matrix->in;
-  if (row.matrix->coded.tier == tier) {
-    std::copy_n(codes_of(row), code_bytes(tier, in), codes);
-    row.matrix->coded.read_scales(row.index, tier_groups(in), scales);
-    return;
+}  // namespace
+
+void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows) {
+  for (int64_t o = 0; o < count;) {
+    const WeightRow row = weight_row(parts, first + o);
+    const int64_t in = row.matrix->in;
+    const bool is_turned = row.data && row.matrix->in_stride != 1;
+    const int64_t n = is_turned ? std::min(count - o, row.matrix->out - row.index) : 1;
+    if (is_turned) {
+      gather_turned(row, n, rows + o * in);
+    } else if (row.data) {
+      std::copy_n(row.data, in, rows + o * in);
+    } else {
+      decode(row, rows + o * in);
+    }
+    o += n;
   }
-  const float tensor_scale = row.matrix->tensor_scale;
-  if (row.data && row.matrix->in_stride == 1) return quantize_row(tier, row.data, in, codes, scales, tensor_scale);
-  std::vector<bf16> values(static_cast<size_t>(in));
-  gather_rows(parts, out, 1, values.data());
-  quantize_row(tier, values.data(), in, codes, scales, tensor_scale);
+}
+
+void tier_rows(const std::vector<WeightMatrix>& parts, Tier tier, int64_t first, int64_t count, uint8_t* codes,
+               bf16* scales) {
+  const int64_t in = parts[0].in, groups = tier_groups(in);
+  std::vector<bf16> gathered;
+  int64_t gathered_first = 0, gathered_end = 0;
+  for (int64_t o = 0; o < count; ++o, codes += code_bytes(tier, in), scales += groups) {
+    const WeightRow row = weight_row(parts, first + o);
+    if (row.matrix->coded.tier == tier) {
+      std::copy_n(codes_of(row), code_bytes(tier, in), codes);
+      row.matrix->coded.read_scales(row.index, groups, scales);
+      continue;
+    }
+    const bf16* values = row.data;
+    if (!row.data || row.matrix->in_stride != 1) {
+      if (o >= gathered_end) {
+        gathered_first = o;
+        gathered_end = std::min(count, o + kTurnedAtOnce);
+        gathered.resize(static_cast<size_t>((gathered_end - o) * in));
+        gather_rows(parts, first + o, gathered_end - o, gathered.data());
+      }
+      values = gathered.data() + (o - gathered_first) * in;
+    }
+    quantize_row(tier, values, in, codes, scales, row.matrix->tensor_scale);
+  }
 }
 
 HostLinear::HostLinear(int64_t in_features, int64_t out_features, std::vector<std::vector<WeightMatrix>> matrices,
@@ -177,13 +207,35 @@ std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& part
   return std::make_unique<HostLinear>(in, out, std::move(groups), std::move(bias));
 }
 
-std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts,
-                                              ExpertLayout layout) {
+namespace {
+
+// The parts of an expert are one tensor here, as in a checkpoint that has them stacked.
+void share_tensor_scale(std::vector<WeightMatrix>& parts, Tier tier) {
+  if (tier != Tier::kNvfp4) return;
+  bf16 largest = {};
+  for (const WeightMatrix& m : parts) {
+    const bool is_asked = m.data && m.coded.tier != tier;
+    const bf16 of_part = is_asked ? largest_magnitude(m.data, m.out * m.in) : bf16{};
+    if (to_float(of_part) > to_float(largest)) largest = of_part;
+  }
+  for (WeightMatrix& m : parts) m.tensor_scale = tensor_scale_of(tier, largest);
+}
+
+}  // namespace
+
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
+                                              const Role& role) {
+  CHECK(role.coded.empty() || role.coded.size() == experts.size() * experts.front().size());
   std::vector<std::vector<WeightMatrix>> groups;
+  auto coded = role.coded.begin();
   for (const auto& expert : experts) {
     std::vector<WeightMatrix> matrices;
     matrices.reserve(expert.size());
-    for (const HostTensor& t : expert) matrices.push_back(weight_matrix(t, layout));
+    for (const HostTensor& t : expert) {
+      matrices.push_back(weight_matrix(t, layout));
+      if (!role.coded.empty()) matrices.back().coded = *coded++;
+    }
+    share_tensor_scale(matrices, role.tier);
     groups.push_back(std::move(matrices));
   }
   int64_t out = 0;

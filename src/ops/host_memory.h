@@ -52,11 +52,13 @@ struct WeightRow {
 WeightRow weight_row(const std::vector<WeightMatrix>& parts, int64_t out);
 // Rows [first, first + count) of a group, one after the other, as they are in the checkpoint or as its codes say.
 void gather_rows(const std::vector<WeightMatrix>& parts, int64_t first, int64_t count, bf16* rows);
-// Row `out` in a tier: codes and scales as they are in the checkpoint, else made now.
-void tier_row(const std::vector<WeightMatrix>& parts, Tier tier, int64_t out, uint8_t* codes, bf16* scales);
+// The same in a tier: codes, code_bytes() a row, and scales as they are in the checkpoint, else made now.
+void tier_rows(const std::vector<WeightMatrix>& parts, Tier tier, int64_t first, int64_t count, uint8_t* codes,
+               bf16* scales);
 
 std::unique_ptr<HostLinear> make_host_linear(const std::vector<HostTensor>& parts,
                                              const std::vector<HostTensor>& biases, const Role& role = {});
-std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout);
+std::unique_ptr<HostLinear> make_host_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
+                                              const Role& role = {});
 
 }  // namespace vireo

@@ -25,10 +25,11 @@ double dot(const WeightMatrix& m, int64_t o, const float* x) {
 }
 
 // Of a row that the checkpoint has in codes alone.
-double dot_decoded(const HostLinear& w, int64_t o, const float* x) {
-  std::vector<bf16> row(static_cast<size_t>(w.in));
-  gather_rows(w.parts[0], o, 1, row.data());
-  return dot({row.data(), 1, w.in, w.in}, 0, x);
+double dot_decoded(const std::vector<WeightMatrix>& parts, int64_t o, const float* x) {
+  const int64_t in = parts[0].in;
+  std::vector<bf16> row(static_cast<size_t>(in));
+  gather_rows(parts, o, 1, row.data());
+  return dot({row.data(), 1, in, in}, 0, x);
 }
 
 // With a tier for decode steps; kBf16: none.
@@ -36,35 +37,36 @@ class ReferenceLinear : public HostLinear {
  public:
   ReferenceLinear(const HostLinear& rows, Tier decode_tier) : HostLinear(rows), tier(decode_tier) {}
   const Tier tier;
-  std::vector<float> tier_rows;  // their values, [out][in], where the checkpoint has no codes
+  std::vector<float> tier_rows;  // their values, [groups][out][in], where the checkpoint has no codes
 };
 
 // y[o] = W x + b of one group.
 void multiply(const HostLinear& w, int64_t group, const float* x, float* y) {
   int64_t first = 0;
-  for (const WeightMatrix& m : w.parts[static_cast<size_t>(group)]) {
+  const auto& parts = w.parts[static_cast<size_t>(group)];
+  for (const WeightMatrix& m : parts) {
     for (int64_t o = 0; o < m.out; ++o) {
       const double b = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(first + o)];
-      y[first + o] = static_cast<float>((m.data ? dot(m, o, x) : dot_decoded(w, first + o, x)) + b);
+      y[first + o] = static_cast<float>((m.data ? dot(m, o, x) : dot_decoded(parts, first + o, x)) + b);
     }
     first += m.out;
   }
 }
 
 // The values of a row in a tier.
-void decode_tier_row(const HostLinear& w, Tier tier, int64_t o, float* values) {
+void decode_tier_row(const HostLinear& w, Tier tier, int64_t group, int64_t o, float* values) {
   std::vector<uint8_t> codes(static_cast<size_t>(code_bytes(tier, w.in)));
   std::vector<bf16> scales(static_cast<size_t>(tier_groups(w.in)));
-  tier_row(w.parts[0], tier, o, codes.data(), scales.data());
+  tier_rows(w.parts[static_cast<size_t>(group)], tier, o, 1, codes.data(), scales.data());
   dequantize_row(tier, codes.data(), scales.data(), w.in, values);
 }
 
 // The same with rows of a tier.
-void multiply_tier(const ReferenceLinear& w, const float* x, float* y) {
+void multiply_tier(const ReferenceLinear& w, int64_t group, const float* x, float* y) {
   std::vector<float> decoded(static_cast<size_t>(w.in));
   for (int64_t o = 0; o < w.out; ++o) {
-    if (w.tier_rows.empty()) decode_tier_row(w, w.tier, o, decoded.data());
-    const float* row = w.tier_rows.empty() ? decoded.data() : w.tier_rows.data() + o * w.in;
+    if (w.tier_rows.empty()) decode_tier_row(w, w.tier, group, o, decoded.data());
+    const float* row = w.tier_rows.empty() ? decoded.data() : w.tier_rows.data() + (group * w.out + o) * w.in;
     double sum = w.bias.empty() ? 0.0 : w.bias[static_cast<size_t>(o)];
     for (int64_t i = 0; i < w.in; ++i) sum += double{row[i]} * x[i];
     y[o] = static_cast<float>(sum);
@@ -132,14 +134,7 @@ class ReferenceOps : public Ops {
   void begin_step(bool decode) override { decodes_ = decode; }
 
   void linear(const Linear& w, Tensor x, Tensor out) override {
-    const auto& placed = static_cast<const ReferenceLinear&>(w);
-    for (int64_t r = 0; r < x.rows; ++r) {
-      if (decodes_ && placed.tier != Tier::kBf16) {
-        multiply_tier(placed, x.row<float>(r), out.row<float>(r));
-      } else {
-        multiply(placed, 0, x.row<float>(r), out.row<float>(r));
-      }
-    }
+    for (int64_t r = 0; r < x.rows; ++r) multiply_group(w, 0, x.row<float>(r), out.row<float>(r));
   }
 
   void rms_norm(Tensor x, const Norm& norm, Tensor out) override {
@@ -334,9 +329,9 @@ class ReferenceOps : public Ops {
       float* y = act + n;
       std::vector<double> sum(static_cast<size_t>(down.out));
       for (int64_t k = 0; k < ids.cols; ++k) {
-        multiply(host(gate_up), index_at(ids, r, k), x.row<float>(r), gate);
+        multiply_group(gate_up, index_at(ids, r, k), x.row<float>(r), gate);
         for (int64_t i = 0; i < n; ++i) act[i] = silu(gate[i]) * gate[n + i];
-        multiply(host(down), index_at(ids, r, k), act, y);
+        multiply_group(down, index_at(ids, r, k), act, y);
         for (size_t c = 0; c < sum.size(); ++c) sum[c] += double{weights.row<float>(r)[k]} * y[c];
       }
       for (size_t c = 0; c < sum.size(); ++c) inout.row<float>(r)[c] += static_cast<float>(sum[c]);
@@ -344,6 +339,12 @@ class ReferenceOps : public Ops {
   }
 
  private:
+  void multiply_group(const Linear& w, int64_t group, const float* x, float* y) const {
+    const auto& placed = static_cast<const ReferenceLinear&>(w);
+    if (decodes_ && placed.tier != Tier::kBf16) return multiply_tier(placed, group, x, y);
+    multiply(placed, group, x, y);
+  }
+
   bool decodes_ = false;
 };
 
@@ -374,19 +375,23 @@ class ReferenceBackend : public HostBackend {
 
   std::unique_ptr<Linear> place(const std::vector<HostTensor>& parts, const std::vector<HostTensor>& biases,
                                 const Role& role) override {
-    auto w = std::make_unique<ReferenceLinear>(*make_host_linear(parts, biases, role), role.tier);
-    if (role.tier == Tier::kBf16 || !role.coded.empty()) return w;
-    w->tier_rows.resize(static_cast<size_t>(w->out * w->in));
-    for (int64_t o = 0; o < w->out; ++o)
-      decode_tier_row(*w, role.tier, o, &w->tier_rows[static_cast<size_t>(o * w->in)]);
-    return w;
+    return in_tier(*make_host_linear(parts, biases, role), role);
   }
   std::unique_ptr<Linear> place_experts(const std::vector<std::vector<HostTensor>>& experts, ExpertLayout layout,
-                                        const Role&) override {
-    return make_host_experts(experts, layout);
+                                        const Role& role) override {
+    return in_tier(*make_host_experts(experts, layout, role), role);
   }
 
  private:
+  static std::unique_ptr<Linear> in_tier(const HostLinear& host, const Role& role) {
+    auto w = std::make_unique<ReferenceLinear>(host, role.tier);
+    if (role.tier == Tier::kBf16 || !role.coded.empty()) return w;
+    w->tier_rows.resize(static_cast<size_t>(w->groups * w->out * w->in));
+    for (int64_t i = 0; i < w->groups * w->out; ++i)
+      decode_tier_row(*w, role.tier, i / w->out, i % w->out, &w->tier_rows[static_cast<size_t>(i * w->in)]);
+    return w;
+  }
+
   ReferenceOps ops_;
 };
 

@@ -181,20 +181,26 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
   }
 }
 
-float tensor_scale_of(Tier tier, const bf16* values, int64_t count) {
-  if (tier != Tier::kNvfp4) return 1;
+bf16 largest_magnitude(const bf16* values, int64_t count) {
   // Bits of magnitudes are in the magnitudes' order, and of this type compilers make vectors.
   int16_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
     const auto magnitude = static_cast<int16_t>(values[i].bits & 0x7fff);
     largest = std::max(largest, magnitude < 0x7f80 ? magnitude : int16_t{0});
   }
-  if (largest == 0) return 1;
+  return bf16{static_cast<uint16_t>(largest)};
+}
+
+float tensor_scale_of(Tier tier, bf16 largest) {
+  if (tier != Tier::kNvfp4 || largest.bits == 0) return 1;
   int exponent = 0;
-  const double fraction =
-      std::frexp(double{to_float(bf16{static_cast<uint16_t>(largest)})} / (kE2m1Most * kE4m3Most), &exponent);
+  const double fraction = std::frexp(double{to_float(largest)} / (kE2m1Most * kE4m3Most), &exponent);
   return std::ldexp(1.0f,
                     std::max(fraction == 0.5 ? exponent - 1 : exponent, std::numeric_limits<float>::min_exponent - 1));
+}
+
+float tensor_scale_of(Tier tier, const bf16* values, int64_t count) {
+  return tier == Tier::kNvfp4 ? tensor_scale_of(tier, largest_magnitude(values, count)) : 1;
 }
 
 uint8_t narrow_scale(bf16 scale, float tensor_scale) {
@@ -209,6 +215,13 @@ void CodedMatrix::read_scales(int64_t row, int64_t groups, bf16* to) const {
   }
   const uint8_t* from = static_cast<const uint8_t*>(scales) + row * groups;
   for (int64_t g = 0; g < groups; ++g) to[g] = to_bf16(from_e4m3(from[g]) * tensor_scale);
+}
+
+CodedMatrix CodedMatrix::from_row(int64_t first, int64_t in) const {
+  const size_t scale_bytes = tier == Tier::kNvfp4 ? 1 : sizeof(bf16);
+  const auto* bytes = static_cast<const uint8_t*>(scales);
+  return {tier, codes + first * code_bytes(tier, in),
+          bytes + static_cast<size_t>(first * tier_groups(in)) * scale_bytes, tensor_scale};
 }
 
 bf16 quantize_kv(const float* row, int64_t n, int8_t* codes) {

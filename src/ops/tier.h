@@ -49,7 +49,10 @@ void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16
 void dequantize_row(Tier tier, const uint8_t* codes, const bf16* scales, int64_t cols, float* row);
 // Both, one after the other.
 void round_to_tier(Tier tier, const bf16* row, int64_t cols, float* rounded, float tensor_scale = 1);
+// The largest finite magnitude, 0 where there is none.
+bf16 largest_magnitude(const bf16* values, int64_t count);
 // kNvfp4: the least power of two, of 2^-126 and more, with which no scale of a tensor's groups is beyond e4m3. 1 for other tiers.
+float tensor_scale_of(Tier tier, bf16 largest);
 float tensor_scale_of(Tier tier, const bf16* values, int64_t count);
 // A scale of kNvfp4 as a file has it: e4m3, of NaN its NaN.
 uint8_t narrow_scale(bf16 scale, float tensor_scale);
@@ -64,6 +67,8 @@ struct CodedMatrix {
 
   // The scales of a row, rounded to bf16.
   void read_scales(int64_t row, int64_t groups, bf16* to) const;
+  // What follows row `first`, of rows of `in` weights.
+  CodedMatrix from_row(int64_t first, int64_t in) const;
 };
 
 // How keys and values are kept: kInt8 in codes with a bf16 scale for each token and head.

@@ -27,8 +27,8 @@ struct Role {
   int layer = -1;  // -1: not of a decoder layer
   std::string projection;
   Tier tier = Tier::kBf16;
-  std::vector<CodedMatrix> coded =
-      {};  // its parts as the checkpoint has them in a tier; empty: it has them in BF16 alone
+  // Its parts, those of expert after expert, as the checkpoint has them in a tier; empty: it has them in BF16 alone.
+  std::vector<CodedMatrix> coded = {};
 };
 
 // How the matrix of one expert lies in the checkpoint.

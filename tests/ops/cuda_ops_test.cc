@@ -257,11 +257,7 @@ TEST_P(CudaTierRows, WhatIsNotFiniteShows) {
   for (size_t o = 0; o < kOut; ++o) EXPECT_EQ(std::isnan(got[o]), o == 5) << o;
 }
 
-INSTANTIATE_TEST_SUITE_P(Tiers, CudaTierRows,
-                         testing::Values(Tier::kBf16, Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4),
-                         [](const auto& info) { return std::string(tier_name(info.param)); });
-
-TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {
+TEST_P(CudaTierRows, SameBitsFrom1To8OfExperts) {
   const uint32_t seed = fresh_seed();
   const auto backend = testing_cuda::make_backend();
   Bench b(*backend, seed);
@@ -272,8 +268,8 @@ TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {
     up.push_back({b.weight({2 * kInner, kIn}, 0.06f)});
     down.push_back({b.weight({kIn, kInner}, 0.1f)});
   }
-  const auto up_linear = backend->place_experts(up, ExpertLayout::kOutIn, {0, "gate_up"});
-  const auto down_linear = backend->place_experts(down, ExpertLayout::kOutIn, {0, "mlp_down"});
+  const auto up_linear = backend->place_experts(up, ExpertLayout::kOutIn, {0, "gate_up", GetParam()});
+  const auto down_linear = backend->place_experts(down, ExpertLayout::kOutIn, {0, "mlp_down", GetParam()});
   std::vector<int32_t> chosen;
   for (int64_t r = 0; r < kRows; ++r) {
     for (int32_t id : b.distinct_below(kExperts, kChosen)) chosen.push_back(id);
@@ -282,11 +278,137 @@ TEST_F(CudaRows, SameBitsFrom1To8OfExperts) {
   const Tensor weights = b.floats(std::vector<float>(kRows * kChosen, 0.3f), kRows, kChosen);
   const Tensor scratch = b.floats(std::vector<float>(kRows * kChosen * kWidth, NAN), kRows * kChosen, kWidth);
   const Tensor x = b.activations(kRows, kIn), sum = b.residuals(kRows, kIn);
+  backend->ops().begin_step(true);
   expect_same_rows(b, "experts, seed " + std::to_string(seed), sum, [&](int64_t r, int64_t n) {
     backend->ops().experts(*up_linear, *down_linear, x.slice_rows(r, n), ids.slice_rows(r, n), weights.slice_rows(r, n),
                            scratch.slice_rows(r * kChosen, n * kChosen), sum.slice_rows(r, n));
   });
 }
+
+// What the experts op makes of rows of ones and zeros, row r of `x` through expert ids[r] alone.
+std::vector<float> one_expert_each(Backend& backend, const Linear& up, const Linear& down,
+                                   const std::vector<int32_t>& ids, const std::vector<bf16>& x, bool decodes = true) {
+  const int64_t rows = static_cast<int64_t>(ids.size()), width = 3 * down.in + down.out;
+  Bench b(backend, 1);
+  const OwnedTensor in = backend.allocate(rows, up.in, DType::kBF16);
+  backend.upload(x.data(), in.view);
+  const Tensor y = b.floats(std::vector<float>(static_cast<size_t>(rows * down.out), 0.0f), rows, down.out);
+  const Tensor scratch = b.floats(std::vector<float>(static_cast<size_t>(rows * width), NAN), rows, width);
+  backend.ops().begin_step(decodes);
+  backend.ops().experts(up, down, in.view, b.ints(ids, rows, 1),
+                        b.floats(std::vector<float>(ids.size(), 1.0f), rows, 1), scratch, y);
+  backend.ops().begin_step(false);
+  return b.read(y);
+}
+
+std::vector<bf16> rows_of_one(int64_t rows, int64_t cols, int64_t first) {
+  std::vector<bf16> x(static_cast<size_t>(rows * cols));
+  for (int64_t r = 0; r < rows; ++r) x[static_cast<size_t>(r * cols + first + r)] = to_bf16(1.0f);
+  return x;
+}
+
+// A gate of 64 and an up projection of 1/64 hand the row on; then one input's weights come out.
+TEST_P(CudaTierRows, DownWeightsOfExpertsAreThoseOfTheTier) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  constexpr int kExperts = 3;
+  constexpr int64_t kIn = 216, kOut = 77;
+  const CodedExperts down(tier, kExperts, kOut, kIn, seed);
+  std::vector<bf16> hand_on(2 * kIn * kOut);
+  const auto place_of = [](int64_t i) { return i * 73 % kIn; };  // all over the row
+  for (int64_t i = 0; i < kOut; ++i) {
+    hand_on[static_cast<size_t>(place_of(i) * kOut + i)] = to_bf16(64.0f);
+    hand_on[static_cast<size_t>((kIn + place_of(i)) * kOut + i)] = to_bf16(0x1p-6f);
+  }
+  const std::vector<std::vector<HostTensor>> up(kExperts, {{"w", DType::kBF16, {2 * kIn, kOut}, hand_on.data()}});
+  const auto up_linear = backend->place_experts(up, ExpertLayout::kOutIn, {0, "gate_up"});
+  const std::vector<int32_t> ids = {2, 0, 1, 1, 2, 0, 0};
+  for (const bool turned : {false, true}) {
+    const auto w = backend->place_experts(turned ? down.turned() : down.rows(),
+                                          turned ? ExpertLayout::kInOut : ExpertLayout::kOutIn, {0, "mlp_down", tier});
+    for (int64_t first = 0; first < kOut; first += 7) {
+      const auto got = one_expert_each(*backend, *up_linear, *w, ids, rows_of_one(7, kOut, first));
+      for (size_t r = 0; r < 7; ++r) {
+        std::vector<double> one(kIn);
+        one[static_cast<size_t>(place_of(first + static_cast<int64_t>(r)))] = 1;
+        const std::vector<double> want = down.product(ids[r], one);
+        for (size_t o = 0; o < kOut; ++o) ASSERT_EQ(got[r * kOut + o], want[o]) << r << " " << o << ", seed " << seed;
+      }
+    }
+  }
+}
+
+// The identity behind them.
+TEST_P(CudaTierRows, GateAndUpWeightsOfExpertsAreThoseOfTheTier) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  constexpr int kExperts = 3;
+  constexpr int64_t kIn = 217, kInner = 37;
+  const CodedExperts up(tier, kExperts, 2 * kInner, kIn, seed);
+  std::vector<bf16> identity(kInner * kIn);
+  for (int64_t i = 0; i < kInner; ++i) identity[static_cast<size_t>(i * kInner + i)] = to_bf16(1.0f);
+  const std::vector<std::vector<HostTensor>> down(kExperts, {{"w", DType::kBF16, {kIn, kInner}, identity.data()}});
+  const auto down_linear = backend->place_experts(down, ExpertLayout::kOutIn, {0, "mlp_down"});
+  const auto plain = backend->place_experts(up.rows(), ExpertLayout::kOutIn, {0, "gate_up", tier}),
+             halves = backend->place_experts(up.halves(), ExpertLayout::kOutIn, {0, "gate_up", tier}),
+             turned = backend->place_experts(up.turned(), ExpertLayout::kInOut, {0, "gate_up", tier});
+  const std::vector<int32_t> ids = {2, 0, 1, 1, 2, 0, 0};
+  for (const auto* w : {&plain, &halves, &turned}) {
+    for (int64_t first = 0; first < kIn; first += 7) {
+      const auto got = one_expert_each(*backend, **w, *down_linear, ids, rows_of_one(7, kIn, first));
+      for (size_t r = 0; r < 7; ++r) {
+        std::vector<double> one(kIn);
+        one[static_cast<size_t>(first) + r] = 1;
+        const std::vector<double> of = up.product(ids[r], one);
+        for (size_t i = 0; i < kInner; ++i) {
+          const double want = of[i] / (1 + std::exp(-of[i])) * of[kInner + i];
+          ASSERT_NEAR(got[r * kIn + i], want, 1e-5 * std::fabs(want) + 1e-30) << r << " " << i << ", seed " << seed;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(CudaTierRows, CodesOfExpertsAreUsedAsTheyAre) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const auto backend = testing_cuda::make_backend();
+  constexpr int64_t kIn = 216, kInner = 40;
+  const CodedExperts up(tier, 3, 2 * kInner, kIn, 7), down(tier, 3, kIn, kInner, 8);
+  const auto place = [&](const CodedExperts::Tensors& rows, ExpertLayout layout, const char* projection,
+                         std::vector<CodedMatrix> coded) {
+    return backend->place_experts(rows, layout, {0, projection, tier, std::move(coded)});
+  };
+  constexpr auto kOutIn = ExpertLayout::kOutIn, kInOut = ExpertLayout::kInOut;
+  const auto made_up = place(up.rows(), kOutIn, "gate_up", {}), made_down = place(down.rows(), kOutIn, "mlp_down", {}),
+             alone_up = place(up.without_rows(), kOutIn, "gate_up", up.coded()),
+             alone_down = place(down.without_rows(), kOutIn, "mlp_down", down.coded()),
+             both_up = place(up.turned(), kInOut, "gate_up", up.coded()),
+             halves_up = place(up.halves(), kOutIn, "gate_up", up.coded_halves());
+  const auto rounded_up = backend->place_experts(up.rounded(), kOutIn, {0, "gate_up"}),
+             rounded_down = backend->place_experts(down.rounded(), kOutIn, {0, "mlp_down"});
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  std::vector<bf16> x(4 * kIn);
+  for (bf16& v : x) v = to_bf16(normal(random));
+  const auto run = [&](const Linear& u, const Linear& d, bool decodes) {
+    return one_expert_each(*backend, u, d, {0, 2, 1, 2}, x, decodes);
+  };
+  const auto decoded = run(*made_up, *made_down, true), exact = run(*made_up, *made_down, false);
+  EXPECT_TRUE(same_bits(run(*alone_up, *alone_down, true), decoded));
+  EXPECT_TRUE(same_bits(run(*both_up, *alone_down, true), decoded));
+  EXPECT_TRUE(same_bits(run(*halves_up, *made_down, true), decoded));
+  EXPECT_TRUE(same_bits(run(*both_up, *made_down, false), exact));
+  EXPECT_TRUE(same_bits(run(*alone_up, *alone_down, false), run(*rounded_up, *rounded_down, false)));
+}
+
+INSTANTIATE_TEST_SUITE_P(Tiers, CudaTierRows,
+                         testing::Values(Tier::kBf16, Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4),
+                         [](const auto& info) { return std::string(tier_name(info.param)); });
 
 TEST_F(CudaRows, SameBitsFrom1To8OfDecodeAttention) {
   const uint32_t seed = fresh_seed();

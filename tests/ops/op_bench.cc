@@ -42,6 +42,76 @@ CodedPart::CodedPart(Tier t, int64_t out_features, int64_t in_features, uint32_t
   for (const bf16 s : scales) narrow.push_back(narrow_scale(s, tensor_scale));
 }
 
+CodedExperts::CodedExperts(Tier tier, int count, int64_t out, int64_t in, uint32_t seed) {
+  for (int e = 0; e < count; ++e) {
+    const CodedPart& w = experts_.emplace_back(tier, out, in, seed + static_cast<uint32_t>(e));
+    std::vector<bf16>& turned = turned_.emplace_back(w.rows.size());
+    for (int64_t i = 0; i < out * in; ++i)
+      turned[static_cast<size_t>(i % in * out + i / in)] = w.rows[static_cast<size_t>(i)];
+  }
+}
+
+CodedExperts::Tensors CodedExperts::rows() const {
+  Tensors all;
+  for (const CodedPart& e : experts_) all.push_back({e.tensor(e.rows.data())});
+  return all;
+}
+
+CodedExperts::Tensors CodedExperts::halves() const {
+  Tensors all;
+  for (const CodedPart& e : experts_) {
+    const int64_t first = e.out / 2;
+    all.push_back({{"w", DType::kBF16, {first, e.in}, e.rows.data()},
+                   {"w", DType::kBF16, {e.out - first, e.in}, e.rows.data() + first * e.in}});
+  }
+  return all;
+}
+
+CodedExperts::Tensors CodedExperts::turned() const {
+  Tensors all;
+  for (size_t e = 0; e < experts_.size(); ++e)
+    all.push_back({{"w", DType::kBF16, {experts_[e].in, experts_[e].out}, turned_[e].data()}});
+  return all;
+}
+
+CodedExperts::Tensors CodedExperts::rounded() const {
+  Tensors all;
+  for (const CodedPart& e : experts_) all.push_back({e.tensor(e.rounded.data())});
+  return all;
+}
+
+CodedExperts::Tensors CodedExperts::without_rows() const {
+  Tensors all;
+  for (const CodedPart& e : experts_) all.push_back({e.tensor(nullptr)});
+  return all;
+}
+
+std::vector<CodedMatrix> CodedExperts::coded() const {
+  std::vector<CodedMatrix> all;
+  for (const CodedPart& e : experts_) all.push_back(e.coded());
+  return all;
+}
+
+std::vector<CodedMatrix> CodedExperts::coded_halves() const {
+  std::vector<CodedMatrix> all;
+  for (const CodedPart& e : experts_) {
+    all.push_back(e.coded());
+    all.push_back(e.coded().from_row(e.out / 2, e.in));
+  }
+  return all;
+}
+
+std::vector<double> CodedExperts::product(int32_t expert, const std::vector<double>& x) const {
+  const CodedPart& w = experts_[static_cast<size_t>(expert)];
+  std::vector<float> row(static_cast<size_t>(w.in));
+  std::vector<double> y;
+  for (int64_t o = 0; o < w.out; ++o) {
+    round_to_tier(w.tier, w.rows.data() + o * w.in, w.in, row.data(), w.tensor_scale);
+    y.push_back(std::inner_product(row.begin(), row.end(), x.begin(), 0.0));
+  }
+  return y;
+}
+
 std::vector<int32_t> Bench::distinct_below(int32_t n, int64_t count) {
   CHECK(count <= n);
   std::vector<int32_t> all(static_cast<size_t>(n));

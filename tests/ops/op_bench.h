@@ -33,6 +33,28 @@ struct CodedPart {
   float tensor_scale;
 };
 
+// A matrix for each of several experts, in the layouts that checkpoints have.
+class CodedExperts {
+ public:
+  CodedExperts(Tier tier, int count, int64_t out, int64_t in, uint32_t seed);
+
+  using Tensors = std::vector<std::vector<HostTensor>>;
+  Tensors rows() const;          // [out, in]
+  Tensors halves() const;        // each in two parts
+  Tensors turned() const;        // [in, out]
+  Tensors rounded() const;       // what the codes stand for, [out, in]
+  Tensors without_rows() const;  // codes alone
+  std::vector<CodedMatrix> coded() const;
+  std::vector<CodedMatrix> coded_halves() const;
+
+  // W x of one expert in double precision, W being what the tier makes of the rows.
+  std::vector<double> product(int32_t expert, const std::vector<double>& x) const;
+
+ private:
+  std::vector<CodedPart> experts_;
+  std::vector<std::vector<bf16>> turned_;
+};
+
 // Inputs and outputs of one run on one backend. Host weights live as long as the run. Around every row tensor lies NaN: what an
 // op reads there shows in its result, and what it writes there shows in taken().
 class Bench {

@@ -414,34 +414,57 @@ struct Mixture {
   int64_t h, im, k;
 };
 
-void add_experts(Cases& cases, int64_t rows, const Mixture& m, ExpertLayout layout) {
-  const bool turned = layout == ExpertLayout::kInOut;
-  const std::string shape =
-      fmt::format("{}_rows_{}_of_{}x{}x{}_{}", rows, m.k, m.count, m.h, m.im, turned ? "in_out" : "out_in");
-  add(cases, {.op = "experts", .shape = shape, .tolerance = 5e-6, .residual = true}, [=](Bench& b, Body) {
-    std::vector<std::vector<HostTensor>> up, down;
-    for (int e = 0; e < m.count; ++e) {
-      up.push_back(
-          {b.weight(turned ? std::vector<int64_t>{m.h, 2 * m.im} : std::vector<int64_t>{2 * m.im, m.h}, 0.15f)});
-      down.push_back({b.weight(turned ? std::vector<int64_t>{m.im, m.h} : std::vector<int64_t>{m.h, m.im}, 0.2f)});
+std::string name_of(int64_t rows, const Mixture& m, const char* layout) {
+  return fmt::format("{}_rows_{}_of_{}x{}x{}_{}", rows, m.k, m.count, m.h, m.im, layout);
+}
+
+// Experts in the layouts of checkpoints; kApart: gate and up are tensors of their own.
+enum class Stored { kApart, kOutIn, kInOut };
+
+struct Experts {
+  std::unique_ptr<Linear> up, down;
+};
+
+Experts place_experts(Bench& b, const Mixture& m, Stored stored, Tier up_tier = Tier::kBf16,
+                      Tier down_tier = Tier::kBf16) {
+  const bool turned = stored == Stored::kInOut;
+  const auto matrix = [&](int64_t out, int64_t in, float scale) {
+    return b.weight(turned ? std::vector<int64_t>{in, out} : std::vector<int64_t>{out, in}, scale);
+  };
+  std::vector<std::vector<HostTensor>> up, down;
+  for (int e = 0; e < m.count; ++e) {
+    if (stored == Stored::kApart) {
+      up.push_back({matrix(m.im, m.h, 0.15f), matrix(m.im, m.h, 0.15f)});
+    } else {
+      up.push_back({matrix(2 * m.im, m.h, 0.15f)});
     }
-    const auto up_linear = b.backend().place_experts(up, layout, {0, "gate_up"});
-    const auto down_linear = b.backend().place_experts(down, layout, {0, "mlp_down"});
-    std::vector<int32_t> ids;
-    std::vector<float> weights;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int32_t id : b.distinct_below(m.count, m.k)) {
-        ids.push_back(id);
-        weights.push_back(std::fabs(b.normal(0.5f)));
-      }
+    down.push_back({matrix(m.h, m.im, 0.2f)});
+  }
+  const ExpertLayout layout = turned ? ExpertLayout::kInOut : ExpertLayout::kOutIn;
+  return {b.backend().place_experts(up, layout, {0, "gate_up", up_tier}),
+          b.backend().place_experts(down, layout, {0, "mlp_down", down_tier})};
+}
+
+void run_experts(Bench& b, const Experts& e, int64_t rows, const Mixture& m) {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int32_t id : b.distinct_below(m.count, m.k)) {
+      ids.push_back(id);
+      weights.push_back(std::fabs(b.normal(0.5f)));
     }
-    const Tensor x = b.activations(rows, m.h), inout = b.residuals(rows, m.h);
-    const int64_t width = 3 * m.im + m.h;
-    const Tensor scratch =
-        b.floats(std::vector<float>(static_cast<size_t>(rows * m.k * width), NAN), rows * m.k, width);
-    b.ops().experts(*up_linear, *down_linear, x, b.ints(ids, rows, m.k), b.floats(weights, rows, m.k), scratch, inout);
-    b.take(inout);
-  });
+  }
+  const Tensor x = b.activations(rows, m.h), inout = b.residuals(rows, m.h);
+  const int64_t width = 3 * m.im + m.h;
+  const Tensor scratch = b.floats(std::vector<float>(static_cast<size_t>(rows * m.k * width), NAN), rows * m.k, width);
+  b.ops().experts(*e.up, *e.down, x, b.ints(ids, rows, m.k), b.floats(weights, rows, m.k), scratch, inout);
+  b.take(inout);
+}
+
+void add_experts(Cases& cases, int64_t rows, const Mixture& m, Stored stored) {
+  const std::string shape = name_of(rows, m, stored == Stored::kInOut ? "in_out" : "out_in");
+  add(cases, {.op = "experts", .shape = shape, .tolerance = 5e-6, .residual = true},
+      [=](Bench& b, Body) { run_experts(b, place_experts(b, m, stored), rows, m); });
 }
 
 void add_moe(Cases& cases) {
@@ -462,9 +485,9 @@ void add_moe(Cases& cases) {
       }
     }
   }
-  for (const ExpertLayout layout : {ExpertLayout::kOutIn, ExpertLayout::kInOut}) {
-    for (int64_t rows : {1, 6, 40}) add_experts(cases, rows, {5, 56, 32, 2}, layout);
-    for (int64_t rows : {1, 8, 70}) add_experts(cases, rows, {16, 264, 96, 8}, layout);
+  for (const Stored stored : {Stored::kOutIn, Stored::kInOut}) {
+    for (int64_t rows : {1, 6, 40}) add_experts(cases, rows, {5, 56, 32, 2}, stored);
+    for (int64_t rows : {1, 8, 70}) add_experts(cases, rows, {16, 264, 96, 8}, stored);
   }
 }
 
@@ -634,6 +657,35 @@ void add_fused_tiers(Cases& cases, Tier tier, const TierShape& s) {
   });
 }
 
+void add_tier_experts(Cases& cases, Tier tier, int64_t rows, const Mixture& m) {
+  struct Layout {
+    Stored stored;
+    const char* name;
+  };
+  for (const Layout l : {Layout{Stored::kApart, "apart"}, {Stored::kOutIn, "out_in"}, {Stored::kInOut, "in_out"}}) {
+    OpCase one{.op = "tier_experts",
+               .shape = fmt::format("{}_{}", tier_name(tier), name_of(rows, m, l.name)),
+               .tolerance = tier_tolerance(tier)};
+    add(cases, one, [=](Bench& b, Body) {
+      const Experts e = place_experts(b, m, l.stored, tier, tier);
+      decode(b, [&] { run_experts(b, e, rows, m); });
+    });
+    if (l.stored != Stored::kInOut) continue;
+    one.op = "tier_experts_of_one_projection";
+    add(cases, one, [=](Bench& b, Body) {
+      const Experts up = place_experts(b, m, l.stored, tier), down = place_experts(b, m, l.stored, Tier::kBf16, tier);
+      decode(b, [&] {
+        run_experts(b, up, rows, m);
+        run_experts(b, down, rows, m);
+      });
+    });
+    one.op = "tier_experts_in_bf16";
+    one.tolerance = 5e-6;
+    one.residual = true;
+    add(cases, one, [=](Bench& b, Body) { run_experts(b, place_experts(b, m, l.stored, tier, tier), rows, m); });
+  }
+}
+
 void add_tiers(Cases& cases) {
   for (const Tier tier : {Tier::kInt8, Tier::kW8, Tier::kInt4, Tier::kW4, Tier::kNvfp4}) {
     for (const TierShape& s : {TierShape{1, 5, 72},
@@ -647,6 +699,10 @@ void add_tiers(Cases& cases) {
       add_tier_linears(cases, tier, s);
     for (const TierShape& s : {TierShape{1, 65, 214}, {8, 65, 214}, {4, 48, 2048}, {1, 304, 160}})
       add_fused_tiers(cases, tier, s);
+    for (const int64_t rows : {1, 3, 8}) add_tier_experts(cases, tier, rows, {5, 56, 40, 2});
+    add_tier_experts(cases, tier, 1, {3, 17, 5, 3});  // the last group is short, and the only one
+    add_tier_experts(cases, tier, 8, {16, 264, 96, 8});
+    add_tier_experts(cases, tier, 2, {4, 1000, 214, 2});
   }
 }
 
