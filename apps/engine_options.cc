@@ -57,6 +57,10 @@ void add_engine_options(CLI::App& command, Options& o) {
       ->group(group);
   add_wq_option(command, o.wq_overrides)->group(group);
   command
+      .add_flag("--low-memory", o.low_memory,
+                "keep no BF16 copy of what has a tier: prefill reads the codes too, more slowly")
+      ->group(group);
+  command
       .add_flag_callback(
           "--no-graph", [&o] { o.graph = false; },
           "walk the model op by op instead of replaying a recorded step; on a CPU that is always so")

@@ -33,6 +33,8 @@ struct Options {
   // Tier that decode steps read the decoder in: bf16, w8, w4, int8, int4, nvfp4, or auto: that of a quantised checkpoint, else bf16.
   std::string weight_mode = "auto";
   std::map<std::string, std::string> wq_overrides;  // projection or L<layer>.<projection> to tier
+  // Matrices in a tier have no copy in BF16: prefill reads what their codes stand for. Slower prefill, less memory.
+  bool low_memory = false;
   std::string kv_mode = "bf16";  // or int8: keys and values in 8 bits, a scale for each token and head
   int threads = 0;               // 0: every processor this process may use
   std::string isa = "auto";      // instruction set of the CPU kernels

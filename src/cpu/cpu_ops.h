@@ -82,7 +82,7 @@ class CpuOps : public Ops {
   Inputs tier_inputs(const TierPanels& panels, Tensor x);
   const void* input_row(const Inputs& in, int64_t row) const { return in.data + row * in.stride * k_.input_bytes; }
   // Whether this step reads it in its tier.
-  bool reads_codes(const PackedLinear& w) const { return decodes_ && w.tier.data; }
+  bool reads_codes(const PackedLinear& w) const { return w.tier.data && (decodes_ || !w.panels); }
   // One row, as the matrix reads it, times that of a group.
   void multiply_row(const PackedLinear& w, int64_t group, const void* input, float* y) const;
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);

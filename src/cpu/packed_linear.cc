@@ -82,10 +82,12 @@ std::unique_ptr<PackedLinear> pack(const HostLinear& linear, const Role& role, c
   const bool turns = role.projection == "gate_up" && linear.out % (2 * kPanelOuts) == 0 && linear.bias.empty();
   auto packed = std::make_unique<PackedLinear>(linear, turns ? Order::kGateUp : Order::kPlain);
   const int64_t count = panels_of(linear.out), all = linear.groups * count, size = panel_size(linear.in);
-  bf16* panels = static_cast<bf16*>(memory.take(static_cast<size_t>(all * size) * sizeof(bf16)));
-  pool.run(all,
-           [&](int64_t item, int) { pack_one(*packed, item / count, item % count, kernels, panels + item * size); });
-  packed->panels = panels;
+  if (!role.codes_alone) {
+    bf16* panels = static_cast<bf16*>(memory.take(static_cast<size_t>(all * size) * sizeof(bf16)));
+    pool.run(all,
+             [&](int64_t item, int) { pack_one(*packed, item / count, item % count, kernels, panels + item * size); });
+    packed->panels = panels;
+  }
   if (role.tier != Tier::kBf16) {
     TierPanels& t = packed->tier = empty_panels(role.tier, linear.in);
     uint8_t* data = static_cast<uint8_t*>(memory.take(static_cast<size_t>(all * t.panel_bytes())));

@@ -31,7 +31,7 @@ class PackedLinear : public HostLinear {
   int64_t outs_of(int64_t index) const { return std::min<int64_t>(kPanelOuts, out - first_out(index)); }
 
   const Order order;
-  const bf16* panels = nullptr;  // in HugeMemory
+  const bf16* panels = nullptr;  // in HugeMemory; null where the tier is read in prefill too
   TierPanels tier;               // beside them, group after group, for decode steps
 };
 

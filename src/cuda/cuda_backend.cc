@@ -135,6 +135,7 @@ class CudaBackend : public CudaBackendBase {
     return {partials * 4 + (ops_.scratch().chain.slots ? partials / kGemvRows * 8 : 0) + restored,
             static_cast<uint64_t>(sequences) * kRecordingBytes};
   }
+  uint64_t restoring_bytes() const override { return kRestoredWeightBytes; }
   void reserve(uint64_t bytes) override {
     constexpr uint64_t kRounding = 8 << 20;  // what pieces are rounded up by, norms in float32, biases in both types
     memory_->reserve(bytes + kRounding);
@@ -212,7 +213,7 @@ class CudaBackend : public CudaBackendBase {
     auto w = make_linear(parts[0].shape[1], out, 1, role);
     const auto host = make_host_linear(parts, {}, role);
     const bool has_rows = std::ranges::all_of(parts, [](const HostTensor& t) { return t.data != nullptr; });
-    has_rows ? fill(*w, 0, parts) : fill_decoded(*w, 0, *host);
+    if (w->weights) has_rows ? fill(*w, 0, parts) : fill_decoded(*w, 0, *host);
     if (role.tier != Tier::kBf16) fill_codes(*w, *host, role.tier);
     if (biases.empty()) return w;
     std::vector<float> values;
@@ -236,7 +237,7 @@ class CudaBackend : public CudaBackendBase {
     for (const HostTensor& t : experts[0]) out += t.shape[turned ? 1 : 0];
     auto w = make_linear(experts[0][0].shape[turned ? 0 : 1], out, static_cast<int64_t>(experts.size()), role);
     const auto host = make_host_experts(experts, layout, role);
-    for (size_t e = 0; e < experts.size(); ++e) {
+    for (size_t e = 0; w->weights && e < experts.size(); ++e) {
       const int64_t group = static_cast<int64_t>(e);
       if (!experts[e][0].data) {
         fill_decoded(*w, group, *host);
@@ -267,7 +268,7 @@ class CudaBackend : public CudaBackendBase {
   void tune() override {
     std::map<std::pair<int64_t, int64_t>, Placed> shapes;
     for (const OwningLinear* w : *placed_) {
-      if (w->decodes && w->group_size() >= kWorthTuning) shapes[{w->out, w->in}].push_back(w);
+      if (w->decodes && w->weights && w->group_size() >= kWorthTuning) shapes[{w->out, w->in}].push_back(w);
     }
     for (const auto& [shape, linears] : shapes) {
       if (!ops_.shapes().count(shape)) ops_.shapes()[shape] = fastest(linears);
@@ -495,9 +496,20 @@ class CudaBackend : public CudaBackendBase {
     const auto order = pairs ? CudaLinear::Order::kPairs : CudaLinear::Order::kPlain;
     auto w = std::make_unique<OwningLinear>(in, out, groups, order, placed_);
     w->decodes = groups == 1 && !role.projection.empty();
+    if (role.codes_alone) {
+      CHECK(role.tier != Tier::kBf16);
+      if (groups == 1) reserve_restored_weights();
+      return w;
+    }
     w->memory = memory_->take(static_cast<size_t>(groups * w->group_size()) * sizeof(bf16));
     w->weights = static_cast<bf16*>(w->memory.get());
     return w;
+  }
+
+  void reserve_restored_weights() {
+    if (restored_weights_memory_) return;
+    restored_weights_memory_ = memory_->take(static_cast<size_t>(kRestoredWeightBytes));
+    ops_.scratch().restored_weights = static_cast<bf16*>(restored_weights_memory_.get());
   }
 
   // Rows of the stacked parts, in the order of the linear.
@@ -617,6 +629,7 @@ class CudaBackend : public CudaBackendBase {
   std::shared_ptr<void> sample_memory_, chain_memory_, chain_partials_memory_, partials_memory_, counters_memory_;
   int64_t partials_ = 0;
   OwnedKv restored_kv_;
+  std::shared_ptr<void> restored_weights_memory_;
   int counters_ = 0;
 };
 

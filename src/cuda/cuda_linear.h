@@ -33,7 +33,7 @@ class CudaLinear : public Linear {
 
   const Order order;
   const int64_t stride;             // elements of a row, a multiple of 8, zeros behind `in`
-  bf16* weights = nullptr;          // [groups][out][stride]
+  bf16* weights = nullptr;          // [groups][out][stride]; null: there are codes alone
   const float* bias = nullptr;      // [out] in the order of outputs, or null
   const bf16* bias_bf16 = nullptr;  // the same values
   TierMatrix coded;                 // beside the weights, for decode steps; or nothing

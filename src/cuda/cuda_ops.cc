@@ -3,9 +3,11 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "base/check.h"
+#include "cuda/tier_layout.h"
 
 namespace vireo::cuda {
 namespace {
@@ -50,13 +52,30 @@ void CudaOps::few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into int
   alone();
 }
 
+void CudaOps::for_bf16_parts(const CudaLinear& w, const std::function<void(const CudaLinear&, int64_t)>& multiply) {
+  if (w.weights) return multiply(w, 0);
+  CHECK(scratch_.restored_weights && w.groups == 1 && !w.bias);
+  const int64_t most = kRestoredWeightBytes / (w.stride * 2) / kChunkOuts * kChunkOuts;
+  CHECK(most > 0);
+  for (int64_t first = 0; first < w.out; first += most) {
+    CudaLinear part(w.in, std::min(most, w.out - first), 1, w.order);
+    part.weights = scratch_.restored_weights;
+    restore_weights(now(), w, first, part);
+    multiply(part, first);
+  }
+}
+
 void CudaOps::many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out) {
   const Queue& queue = now();
   // The library knows one of the two kinds of GELU.
   const Into in_library = into == Into::kGeluErf ? Into::kStore : into;
   const bool plain = w.order == CudaLinear::Order::kPlain;
-  if (!vendor_ || !plain || !vendor_->multiply(queue, w, x, in_library, out)) return gemm(queue, w, x, into, out);
-  if (into == Into::kGeluErf) cuda::gelu(queue, out, Gelu::kErf);
+  const int64_t of_output = into == Into::kSiluPairs ? 2 : 1;
+  for_bf16_parts(w, [&](const CudaLinear& part, int64_t first) {
+    const Tensor y = out.slice_cols(first / of_output, part.out / of_output);
+    if (!vendor_ || !plain || !vendor_->multiply(queue, part, x, in_library, y)) return gemm(queue, part, x, into, y);
+    if (into == Into::kGeluErf) cuda::gelu(queue, y, Gelu::kErf);
+  });
 }
 
 void CudaOps::multiply(const Linear& linear, Tensor x, Into into, Tensor out) {
@@ -216,10 +235,11 @@ void CudaOps::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h
   if (!vendor_ || !in_fours || is_few(on_device(w), x)) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
   const Queue& queue = now();
   cuda::rms_norm(queue, x, norm, h);
-  if (!vendor_->multiply(queue, on_device(w), h, Into::kStore, scratch)) {
-    return gemm(queue, on_device(w), h, Into::kSiluPairs, out);
-  }
-  silu_pairs(queue, scratch, out);
+  for_bf16_parts(on_device(w), [&](const CudaLinear& part, int64_t first) {
+    const Tensor pairs = scratch.slice_cols(first, part.out), y = out.slice_cols(first / 2, part.out / 2);
+    if (!vendor_->multiply(queue, part, h, Into::kStore, pairs)) return gemm(queue, part, h, Into::kSiluPairs, y);
+    silu_pairs(queue, pairs, y);
+  });
 }
 
 void CudaOps::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {

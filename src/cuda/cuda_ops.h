@@ -16,7 +16,8 @@ struct Scratch {
   DecodeScratch decode;
   SampleScratch sample;
   ChainScratch chain;
-  KvLayer restored;  // a layer of pages in bf16, where caches are in codes
+  KvLayer restored;                  // a layer of pages in bf16, where caches are in codes
+  bf16* restored_weights = nullptr;  // kRestoredWeightBytes, where there are matrices with codes alone
 };
 
 class CudaOps : public Ops {
@@ -79,10 +80,12 @@ class CudaOps : public Ops {
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
   // Whether this step reads it in its tier.
-  bool reads_codes(const CudaLinear& w) const { return decodes_ && w.coded.data; }
-  bool is_few(const CudaLinear& w, Tensor x) const { return x.rows <= kGemvRows || reads_codes(w); }
+  bool reads_codes(const CudaLinear& w) const { return w.coded.data && (decodes_ || !w.weights); }
+  bool is_few(const CudaLinear& w, Tensor x) const { return x.rows <= kGemvRows || (decodes_ && reads_codes(w)); }
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
   void many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out);
+  // Calls multiply(part, first) for parts of outputs [first, first + part.out) that are there in BF16, restored where w has codes alone.
+  void for_bf16_parts(const CudaLinear& w, const std::function<void(const CudaLinear&, int64_t)>& multiply);
 
   // Where ops that are not links go: behind those that wait.
   const Queue& now() {

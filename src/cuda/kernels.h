@@ -40,6 +40,9 @@ void coded_gemv_bulk(const Queue& queue, const CudaLinear& w, Tensor x, const No
                      GemvShape shape);
 // The same for any number of bf16 rows, on the tensor cores.
 void gemm(const Queue& queue, const CudaLinear& w, Tensor x, Into into, Tensor out);
+// Outputs from `first` on, a multiple of 16, of a matrix that has codes alone, in the order of its rows: to the weights of `to`.
+void restore_weights(const Queue& queue, const CudaLinear& from, int64_t first, const CudaLinear& to);
+inline constexpr int64_t kRestoredWeightBytes = 64 << 20;  // at a time
 
 // Tokens of one part of a decode row's attention.
 inline constexpr int kSplitTokens = 128;
@@ -147,7 +150,7 @@ void draw(const Queue& queue, Tensor logits, const Step& step, SampleScratch scr
           IdRing ring);
 
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
-// decodes: weights in a tier are read in it.
+// decodes: weights in a tier are read in it, as always where there are codes alone.
 void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, bool decodes, Tensor x, Tensor ids,
              Tensor weights, Tensor scratch, Tensor inout);
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <thread>
 
@@ -41,6 +42,16 @@ Request ask_about_scene(int max_new_tokens = 32) {
 
 int32_t argmax(const std::vector<float>& logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+double cosine(const std::vector<float>& a, const std::vector<float>& b) {
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += double{a[i]} * b[i];
+    aa += double{a[i]} * a[i];
+    bb += double{b[i]} * b[i];
+  }
+  return ab / std::sqrt(aa * bb);
 }
 
 TEST(Engine, AnswersAndCounts) {
@@ -283,6 +294,38 @@ TEST(Engine, TiersChangeInPlace) {
   engine->set_wq_overrides({});
   EXPECT_EQ(logits(*engine), plain);
   EXPECT_EQ(engine->info().weight_bytes, bytes);
+}
+
+TEST(Engine, LowMemoryKeepsNoBf16OfWhatHasATier) {
+  const auto logits = [](Engine& engine) {
+    engine.set_prompt(ask_about_scene());
+    return engine.prefill();
+  };
+  for (const std::string device : {"cpu", "reference"}) {
+    const auto plain = load({.device = device}), kept = load({.device = device, .weight_mode = "int8"});
+    const auto alone = load({.device = device, .weight_mode = "int8", .low_memory = true});
+    EXPECT_LT(alone->info().weight_bytes, plain->info().weight_bytes);
+    EXPECT_LT(plain->info().weight_bytes, kept->info().weight_bytes);
+    EXPECT_EQ(logits(*kept), logits(*plain)) << device;
+    EXPECT_NE(logits(*alone), logits(*plain)) << device;
+    EXPECT_GT(cosine(logits(*alone), logits(*plain)), 0.999) << device;
+    EXPECT_EQ(alone->generate(ask_about_scene()).text, kSceneAnswer) << device;
+    // The checkpoint is read again for what becomes BF16.
+    alone->set_wq_overrides({{"gate_up", "bf16"}, {"L1.o_proj", "w4"}});
+    const auto loaded = load({.device = device,
+                              .weight_mode = "int8",
+                              .wq_overrides = {{"gate_up", "bf16"}, {"L1.o_proj", "w4"}},
+                              .low_memory = true});
+    EXPECT_EQ(logits(*alone), logits(*loaded)) << device;
+    EXPECT_EQ(alone->info().weight_bytes, loaded->info().weight_bytes);
+  }
+}
+
+TEST(Engine, LowMemoryWithoutATierIsNoted) {
+  const auto plain = load(), low = load({.low_memory = true});
+  EXPECT_EQ(low->info().weight_bytes, plain->info().weight_bytes);
+  ASSERT_FALSE(low->info().notes.empty());
+  EXPECT_EQ(low->info().notes.back().find("--low-memory changes nothing"), 0u);
 }
 
 // Attention always reads the rounded rows, those of the prompt's own chunk included.

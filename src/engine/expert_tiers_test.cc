@@ -113,5 +113,19 @@ TEST(ExpertTiers, AreCounted) {
   EXPECT_TRUE(load(kExperts, {{"gate_up", "int8"}})->info().notes.empty());
 }
 
+TEST(ExpertTiers, LowMemoryKeepsNoBf16) {
+  const auto load_low = [](const Overrides& overrides, const string& device) {
+    return Engine::load(
+        {.checkpoint = kExperts, .device = device, .max_seq = 128, .wq_overrides = overrides, .low_memory = true});
+  };
+  const Overrides overrides = {{"gate_up", "int8"}, {"L1.mlp_down", "w8"}};
+  const auto plain = load(kExperts, {}), low = load_low(overrides, "cpu");
+  EXPECT_LT(low->info().weight_bytes, plain->info().weight_bytes);
+  const Logits got = logits(*low);
+  EXPECT_NE(got.prompt, logits(*plain).prompt);
+  EXPECT_GT(cosines(got, logits(*plain))[got.steps.size() / 2], 0.999);
+  EXPECT_GT(cosines(got, logits(*load_low(overrides, "reference")))[0], 0.9999);
+}
+
 }  // namespace
 }  // namespace vireo

@@ -156,6 +156,14 @@ uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config) {
   return static_cast<uint64_t>(bits / 8);
 }
 
+uint64_t bytes_left_out(const TierPlan& tiers, const ModelConfig& config) {
+  uint64_t bytes = 0;
+  for (const Projection& p : projections(config.text)) {
+    if (has_codes_alone(tiers, p, config)) bytes += static_cast<uint64_t>(p.weights()) * sizeof(bf16);
+  }
+  return bytes;
+}
+
 uint64_t planned_bytes(const ModelInfo& plan) {
   return plan.weight_bytes + plan.kv_bytes + plan.scratch_bytes + plan.picture_bytes + plan.recording_bytes;
 }
@@ -191,11 +199,17 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
   info.notes = notes;
   kv_mode = vireo::kv_mode(options);
   info.weight_bytes += tier_bytes(tiers, config.text);
+  if (const uint64_t left_out = bytes_left_out(tiers, config); left_out > 0) {
+    info.weight_bytes -= left_out;
+    info.scratch_bytes += backend->restoring_bytes();
+  } else if (options.low_memory) {
+    info.notes.push_back("--low-memory changes nothing: no matrix is in a tier that is not also kept in BF16");
+  }
   check_memory(info);
   if (on_plan) on_plan(info);
   backend->reserve(planned_bytes(info) - info.recording_bytes);
   weights = load_weights(files.checkpoint, config, *backend, progress, tiers);
-  if (backend->keeps_copies_in_host_memory()) files.checkpoint.leave_memory();
+  if (backend->keeps_copies_in_host_memory() || options.low_memory) files.checkpoint.leave_memory();
   tower = std::make_unique<VisionTower>(config.vision, weights.vision, *backend, pixel_scale(files.preprocessor.image));
   decoder = std::make_unique<Decoder>(config, weights.decoder, *backend,
                                       Decoder::Shape{.max_rows = step_shape.max_rows,
@@ -211,7 +225,8 @@ void Model::retier(const Options& from, const Options& to) {
   validate_layers(to, c.num_layers);
   const TierPlan old_plan = tier_plan(from, files.config), plan = tier_plan(to, files.config);
   check_stored(plan, files.config);
-  const uint64_t bytes = tier_bytes(plan, c), old_bytes = tier_bytes(old_plan, c);
+  const uint64_t bytes = tier_bytes(plan, c) + bytes_left_out(old_plan, files.config),
+                 old_bytes = tier_bytes(old_plan, c) + bytes_left_out(plan, files.config);
   check_growth(bytes > old_bytes ? bytes - old_bytes : 0, largest_projection(c), *backend);
   runner->forget_recordings();
   vireo::retier(weights, files.checkpoint, files.config, *backend, old_plan, plan);

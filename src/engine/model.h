@@ -60,6 +60,8 @@ PixelScale pixel_scale(const PixelConfig& config);
 void check_stored(const TierPlan& tiers, const ModelConfig& config);
 // Bytes of the projections in a tier, which lie beside those in BF16.
 uint64_t tier_bytes(const TierPlan& tiers, const TextConfig& config);
+// Of what has a tier and is not kept in BF16.
+uint64_t bytes_left_out(const TierPlan& tiers, const ModelConfig& config);
 
 // What a model takes of the device's memory, all told.
 uint64_t planned_bytes(const ModelInfo& plan);

@@ -77,7 +77,7 @@ TierPlan tier_plan(const Options& o, const ModelConfig& config) {
     std::erase_if(tiers, [&](const auto& other) { return other.first.ends_with("." + key); });
   }
   for (const auto& [key, tier] : o.wq_overrides) tiers[key] = find_tier(tier).value();
-  return {is_auto ? Tier::kBf16 : find_tier(o.weight_mode).value(), tiers};
+  return {is_auto ? Tier::kBf16 : find_tier(o.weight_mode).value(), tiers, o.low_memory};
 }
 
 KvMode kv_mode(const Options& o) {

@@ -57,6 +57,11 @@ std::vector<Projection> projections(const TextConfig& c) {
   return all;
 }
 
+bool has_codes_alone(const TierPlan& plan, const Projection& p, const ModelConfig& config) {
+  const bool is_embedding = p.layer < 0 && config.tied_head;
+  return plan.codes_alone && plan.of(p.layer, p.name) != Tier::kBf16 && !is_embedding;
+}
+
 std::vector<ProjectionPart> parts_of(const Projection& p, const ModelConfig& config) {
   if (p.layer < 0) {
     ProjectionPart head = part(kHead, p.out, p, config);

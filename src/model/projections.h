@@ -22,6 +22,9 @@ struct Projection {
 };
 std::vector<Projection> projections(const TextConfig& config);
 
+// Whether a plan keeps it in its tier alone. Where the head is the embedding too, that is read in BF16.
+bool has_codes_alone(const TierPlan& plan, const Projection& projection, const ModelConfig& config);
+
 // One matrix of a projection, or that of each expert, and where the checkpoint has it.
 struct ProjectionPart {
   std::string rows;           // BF16 [out, in]; of experts as expert_rows.h has it

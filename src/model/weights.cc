@@ -44,7 +44,7 @@ class Loader {
 
   LinearPtr projection(const Projection& p) {
     if (p.experts > 0) return experts(p);
-    Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
+    Role role = role_of(p);
     std::vector<HostTensor> rows;
     for (const ProjectionPart& part : parts_of(p, config_)) {
       const std::vector<int64_t> shape = {part.out, part.in};
@@ -70,12 +70,18 @@ class Loader {
   }
 
  private:
+  Role role_of(const Projection& p) const {
+    Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
+    role.codes_alone = has_codes_alone(tiers_, p, config_);
+    return role;
+  }
+
   static bool reads_codes(const ProjectionPart& part, const Role& role) {
     return part.tier != Tier::kBf16 && (part.tier == role.tier || !part.has_rows);
   }
 
   LinearPtr experts(const Projection& p) {
-    Role role{p.layer, p.name, tiers_.of(p.layer, p.name)};
+    Role role = role_of(p);
     const ProjectionPart part = parts_of(p, config_)[0];
     ExpertRows rows;
     if (part.has_rows) {
@@ -275,7 +281,8 @@ void retier(ModelWeights& weights, const Checkpoint& checkpoint, const ModelConf
   const LoadProgress silent;
   Loader load(checkpoint, config, backend, silent, to, weights);
   for (const Projection& p : projections(config.text)) {
-    if (from.of(p.layer, p.name) == to.of(p.layer, p.name)) continue;
+    const bool same = from.of(p.layer, p.name) == to.of(p.layer, p.name);
+    if (same && has_codes_alone(from, p, config) == has_codes_alone(to, p, config)) continue;
     place_of(p, weights.decoder, config.tied_head) = load.projection(p);
   }
 }

@@ -59,6 +59,8 @@ class Backend {
   virtual OwnBytes own_bytes(int64_t /*slots*/, int64_t /*sequences*/, const AttentionShape&, KvMode) const {
     return {};
   }
+  // What it takes to prefill with a matrix that is not kept in BF16.
+  virtual uint64_t restoring_bytes() const { return 0; }
   // Takes memory for everything that follows at once, where the device has memory of its own kind. Throws Error(kCapacity).
   virtual void reserve(uint64_t /*bytes*/) {}
   // Whether what was placed is a copy in the very memory in which the system keeps the files of weights.

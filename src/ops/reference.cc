@@ -35,8 +35,10 @@ double dot_decoded(const std::vector<WeightMatrix>& parts, int64_t o, const floa
 // With a tier for decode steps; kBf16: none.
 class ReferenceLinear : public HostLinear {
  public:
-  ReferenceLinear(const HostLinear& rows, Tier decode_tier) : HostLinear(rows), tier(decode_tier) {}
+  ReferenceLinear(const HostLinear& rows, const Role& role)
+      : HostLinear(rows), tier(role.tier), codes_alone(role.codes_alone) {}
   const Tier tier;
+  const bool codes_alone;
   std::vector<float> tier_rows;  // their values, [groups][out][in], where the checkpoint has no codes
 };
 
@@ -341,7 +343,7 @@ class ReferenceOps : public Ops {
  private:
   void multiply_group(const Linear& w, int64_t group, const float* x, float* y) const {
     const auto& placed = static_cast<const ReferenceLinear&>(w);
-    if (decodes_ && placed.tier != Tier::kBf16) return multiply_tier(placed, group, x, y);
+    if (placed.tier != Tier::kBf16 && (decodes_ || placed.codes_alone)) return multiply_tier(placed, group, x, y);
     multiply(placed, group, x, y);
   }
 
@@ -384,7 +386,7 @@ class ReferenceBackend : public HostBackend {
 
  private:
   static std::unique_ptr<Linear> in_tier(const HostLinear& host, const Role& role) {
-    auto w = std::make_unique<ReferenceLinear>(host, role.tier);
+    auto w = std::make_unique<ReferenceLinear>(host, role);
     if (role.tier == Tier::kBf16 || !role.coded.empty()) return w;
     w->tier_rows.resize(static_cast<size_t>(w->groups * w->out * w->in));
     for (int64_t i = 0; i < w->groups * w->out; ++i)

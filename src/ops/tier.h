@@ -85,9 +85,12 @@ const std::vector<std::string>& tier_projections();
 class TierPlan {
  public:
   TierPlan() = default;
-  TierPlan(Tier global, std::map<std::string, Tier> overrides) : global_(global), overrides_(std::move(overrides)) {}
+  TierPlan(Tier global, std::map<std::string, Tier> overrides, bool without_bf16 = false)
+      : codes_alone(without_bf16), global_(global), overrides_(std::move(overrides)) {}
 
   Tier of(int layer, const std::string& projection) const;
+
+  bool codes_alone = false;  // what has a tier is not kept in BF16
 
  private:
   Tier global_ = Tier::kBf16;

@@ -22,13 +22,14 @@ class Linear {
   const int64_t groups;
 };
 
-// Which projection of which layer a weight is, and the tier in which decode steps read it; prefill always reads BF16.
+// Which projection of which layer a weight is, and the tier in which decode steps read it; prefill reads BF16.
 struct Role {
   int layer = -1;  // -1: not of a decoder layer
   std::string projection;
   Tier tier = Tier::kBf16;
   // Its parts, those of expert after expert, as the checkpoint has them in a tier; empty: it has them in BF16 alone.
   std::vector<CodedMatrix> coded = {};
+  bool codes_alone = false;  // prefill reads the tier too: nothing is kept in BF16
 };
 
 // How the matrix of one expert lies in the checkpoint.

@@ -260,6 +260,26 @@ TEST_P(CpuTiers, CodesAreUsedAsTheyAre) {
   }
 }
 
+TEST_P(CpuTiers, PrefillReadsCodesAlone) {
+  const Tier tier = GetParam().tier;
+  if (tier == Tier::kBf16) return;
+  for (const Shape& s : shapes_) {
+    const CodedPart part(tier, s.out, s.in, 7);
+    for (const bool is_reference : {true, false}) {
+      const auto backend = is_reference ? make_reference_backend() : cpu(2);
+      const auto both = backend->place({part.tensor(part.rows.data())}, {}, {0, s.projection, tier});
+      for (const bool has_rows : {true, false}) {
+        Role role{0, s.projection, tier, {}, true};
+        if (!has_rows) role.coded = {part.coded()};
+        const auto alone = backend->place({part.tensor(has_rows ? part.rows.data() : nullptr)}, {}, role);
+        for (const bool decodes : {true, false}) {
+          EXPECT_EQ(product(*backend, *alone, s.rows, decodes), product(*backend, *both, s.rows, true)) << s.in;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CpuTiers, PrefillReadsBf16) {
   const auto backend = cpu(2);
   for (const Shape& s : shapes_) {

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "cuda/cuda_context.h"
+#include "cuda/kernels.h"
 #include "cuda_test.h"
 #include "op_bench.h"
 #include "op_cases.h"
@@ -239,6 +240,45 @@ TEST_P(CudaTierRows, CodesAreUsedAsTheyAre) {
     const auto rounded = backend->place({a.tensor(a.rounded.data()), b.tensor(b.rounded.data())}, {}, {0, projection});
     EXPECT_EQ(product(*coded, true), product(*made, true)) << projection;
     EXPECT_EQ(product(*coded, false), product(*rounded, false)) << projection;
+  }
+}
+
+// Prefill with a matrix that has codes alone, also one that is restored in several parts, as with what its codes stand for.
+TEST_P(CudaTierRows, CodesAloneAreRestored) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const auto backend = testing_cuda::make_backend();
+  Ops& ops = backend->ops();
+  struct Shape {
+    const char* projection;
+    int64_t out, in;
+  };
+  for (const Shape& s :
+       {Shape{"o_proj", 40, 216}, {"qkv_proj", 90, 128}, {"gate_up", 96, 216}, {"gate_up", 32800, 1032}}) {
+    const CodedPart part(tier, s.out, s.in, 7);
+    const auto alone = backend->place({part.tensor(part.rows.data())}, {}, {0, s.projection, tier, {}, true});
+    const auto rounded = backend->place({part.tensor(part.rounded.data())}, {}, {0, s.projection});
+    const auto results = [&](const Linear& w, int64_t rows) {
+      Bench b(*backend, 3);
+      const Tensor x = b.activations(rows, s.in), y = b.poisoned(rows, s.out), sum = b.residuals(rows, s.in);
+      ops.linear(w, x, y);
+      std::vector<float> all = b.read(y);
+      const Tensor h = b.poisoned(rows, s.in), scratch = b.poisoned(rows, s.out), act = b.poisoned(rows, s.out / 2);
+      const Norm norm = b.norm(s.in, false);
+      if (s.projection == std::string("gate_up")) {
+        ops.norm_gate_up(norm, w, sum, h, scratch, act);
+        const auto more = b.read(act);
+        all.insert(all.end(), more.begin(), more.end());
+      }
+      return all;
+    };
+    // In parts the vendor's library may choose another kernel.
+    const bool in_parts = s.out * s.in * 2 > cuda::kRestoredWeightBytes;
+    const auto got = results(*alone, 33), want = results(*rounded, 33);
+    EXPECT_TRUE(in_parts || same_bits(got, want)) << s.projection << s.out;
+    EXPECT_LE(relative_error(got, want), 4e-3) << s.projection << s.out;
+    // The kernels of few rows round differently.
+    EXPECT_LE(relative_error(results(*alone, 3), results(*rounded, 3)), 4e-3) << s.projection << s.out;
   }
 }
 

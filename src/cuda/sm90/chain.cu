@@ -71,10 +71,11 @@ static_assert(sizeof(Link) % 16 == 0 && sizeof(Link) <= 16 * 32);
 
 constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
-constexpr int kGroup = 4;                // tiles that are finished together
+// Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier.
+constexpr int kGroup = 4, kCodedGroup = 3;
+constexpr int kPartsGroup = std::max(kGroup, kCodedGroup* kChunkOuts / kTileOuts);  // in tiles of 8
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
 constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3, kCodedTokensInFlight = 6;
-constexpr int kLongInFlight = 9;  // of caches so long that a block takes several parts: little is sent meanwhile
 struct Links {
   AttendStep step;
   int count;
@@ -340,8 +341,7 @@ __device__ __forceinline__ void send_links(const Link* links, int count, const A
         send_weights(static_cast<const bf16*>(p.w), p.stride, p.out, tiles, ring);
       }
     } else {
-      const int most = parts.of.of_run > 1 ? kLongInFlight : kCodes ? kCodedTokensInFlight : kInFlight;
-      ring.most_in_flight = min(most, ring.stages - 1);
+      if (kCodes) ring.most_in_flight = min(kCodedTokensInFlight, ring.stages - 1);
       send_tokens<WarpTile<kDim, kCodes>, kCodes>(link.attend, step, parts, first, ring);
       ring.most_in_flight = kInFlight;
     }
@@ -523,7 +523,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   char* staged = reinterpret_cast<char*>(shared + link_chunks);
   const ProductRoom room = {staged, reinterpret_cast<float*>(staged + c.staged_bytes)};
   const int team = threadIdx.x / kUsers;  // the last one copies
-  Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kGroup, 1, Ring<true>::kTeams),
+  Ring<true> ring(barriers, shared_address(room.parts) + parts_bytes(kPartsGroup, 1, Ring<true>::kTeams),
                   kForms == Forms::kPlain ? kStageBytes<kDim> : c.stage_bytes, c.stages);
   if (threadIdx.x == 0) {
     ring.start();
@@ -572,8 +572,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     if (tiles.first >= tiles.end) continue;
     const MailEnds ends = {p, mail, before};
     if (is_coded<kForms>(p)) {
-      multiply_tiles<CodedWeights<1>, kGroup * kTileOuts / kChunkOuts>(a, p.coded(), tiles, p.stride * kChunkIn, team,
-                                                                       room, ring, ends);
+      multiply_tiles<CodedWeights<1>, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
     } else {
       const int padded = (p.stride + kStep - 1) / kStep * kStep;
       multiply_tiles<PlainWeights<2>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
@@ -598,7 +597,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
 
 // Shared memory in front of the stages.
 int64_t bytes_before(int64_t links, int64_t staged_bytes) {
-  return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kGroup, 1, Ring<true>::kTeams) +
+  return links * static_cast<int64_t>(sizeof(Link)) + staged_bytes + parts_bytes(kPartsGroup, 1, Ring<true>::kTeams) +
          kStageAlignment;
 }
 // Whether enough stages fit behind it.

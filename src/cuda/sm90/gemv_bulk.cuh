@@ -144,6 +144,7 @@ template <int kPieces>
 struct PlainWeights {
   static constexpr Staging kStaging = Staging::kSwapped;
   static constexpr int kOuts = kTileOuts, kInputs = kStageIn;  // of a stage
+  static constexpr int kMostRows = kGemvRows;
   struct Sums {
     float of[2][4] = {};
   };
@@ -188,6 +189,7 @@ template <int kRows>
 struct CodedWeights {
   static constexpr Staging kStaging = Staging::kCoded;
   static constexpr int kOuts = kChunkOuts, kInputs = kStageChunks * kChunkIn;
+  static constexpr int kMostRows = kRows;
   using Sums = CodedSums<kRows>;
   Tier tier;
   int columns, rows, row_bytes;
@@ -291,7 +293,7 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
                                                                 Tiles tiles, int padded, int team, ProductRoom room,
                                                                 Ring<kNamed>& ring, const Ends& ends) {
   constexpr int kOuts = Weights::kOuts;
-  static_assert(kGroup * kOuts * kGemvRows <= kUsers);
+  static_assert(kGroup * kOuts * Weights::kMostRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
   const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
   // Between the rows there is room.
