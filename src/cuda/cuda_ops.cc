@@ -71,6 +71,8 @@ void CudaOps::many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out) {
   const Into in_library = into == Into::kGeluErf ? Into::kStore : into;
   const bool plain = w.order == CudaLinear::Order::kPlain;
   const int64_t of_output = into == Into::kSiluPairs ? 2 : 1;
+  // Of a part of pairs, stored apart, neither half would lie where it belongs.
+  CHECK(w.weights || plain || into == Into::kSiluPairs || w.out * w.stride * 2 <= kRestoredWeightBytes);
   for_bf16_parts(w, [&](const CudaLinear& part, int64_t first) {
     const Tensor y = out.slice_cols(first / of_output, part.out / of_output);
     if (!vendor_ || !plain || !vendor_->multiply(queue, part, x, in_library, y)) return gemm(queue, part, x, into, y);
