@@ -336,25 +336,27 @@ Quantize folding_for(const string& source, const fs::path& folder, const string&
   return o;
 }
 
-TEST(Quantize, FoldedInBf16ItComputesWhatTheSourceDoes) {
+class Folded : public testing::TestWithParam<string> {};
+
+TEST_P(Folded, InBf16ItComputesWhatTheSourceDoes) {
   const TempFolder folder;
-  for (const string set : {"tiny", "random_dense", "random_moe"}) {
-    const string source = set == "tiny" ? kTiny : VIREO_TEST_DATA "/goldens/" + set + "/checkpoint";
-    const Quantize o = folding_for(source, folder.path() / set, "w4");
-    quantize_checkpoint(o);
-    for (const string device : {"cpu", "reference"}) {
-      const auto want = logits({.checkpoint = source, .device = device});
-      EXPECT_EQ(logits({.checkpoint = o.folder.string(), .device = device, .weight_mode = "bf16"}), want)
-          << set << device;
-      EXPECT_NE(logits({.checkpoint = o.folder.string(), .device = device}), want) << set << device;
-    }
-    const Checkpoint made = Checkpoint::open(o.folder), original = Checkpoint::open(source);
-    expect_near(made, load_model_config(o.folder));
-    EXPECT_TRUE(std::ranges::any_of(original.tensors(), [&](const HostTensor& t) {
-      return std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()) != 0;
-    })) << "nothing was folded";
+  const string source = GetParam() == "tiny" ? kTiny : VIREO_TEST_DATA "/goldens/" + GetParam() + "/checkpoint";
+  const Quantize o = folding_for(source, folder.path() / "model", "w4");
+  quantize_checkpoint(o);
+  for (const string device : {"cpu", "reference"}) {
+    const auto want = logits({.checkpoint = source, .device = device});
+    EXPECT_EQ(logits({.checkpoint = o.folder.string(), .device = device, .weight_mode = "bf16"}), want) << device;
+    EXPECT_NE(logits({.checkpoint = o.folder.string(), .device = device}), want) << device;
   }
+  const Checkpoint made = Checkpoint::open(o.folder), original = Checkpoint::open(source);
+  expect_near(made, load_model_config(o.folder));
+  EXPECT_TRUE(std::ranges::any_of(original.tensors(), [&](const HostTensor& t) {
+    return std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()) != 0;
+  })) << "nothing was folded";
 }
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints, Folded, testing::Values("tiny", "random_dense", "random_moe"),
+                         [](const auto& info) { return info.param; });
 
 TEST(Quantize, ExpertsAndTheirNormAreNotFolded) {
   const TempFolder folder;
