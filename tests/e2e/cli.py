@@ -46,6 +46,16 @@ class Cli(ProgramTest):
         self.assertIsInstance(got["timings"], dict)
         self.assertTrue(got["timings"])
 
+    def test_low_memory_takes_less(self):
+        def megabytes(*options):
+            result = self.run_tiny("--prompt", "What is 15 + 36?", "--stats", *options)
+            self.assertEqual((result.returncode, result.stdout), (0, "51\n"), result.stderr)
+            return int(re.search(r"weights (\d+) MB", result.stderr)[1])
+
+        plain, both = megabytes(), megabytes("--weight-mode", "int8")
+        self.assertLess(megabytes("--weight-mode", "int8", "--low-memory"), plain)
+        self.assertLess(plain, both)
+
     def test_memory_is_told_on_a_terminal(self):
         terminal, stderr = pty.openpty()
         try:
@@ -123,6 +133,7 @@ class Cli(ProgramTest):
 
     def test_weight_tiers_on_both_host_backends(self):
         for options in (["--weight-mode", "w8"], ["--weight-mode", "int8"], ["--weight-mode", "w4"],
+                        ["--weight-mode", "int8", "--low-memory"], ["--weight-mode", "w4", "--low-memory"],
                         ["--weight-mode", "int4", "--wq", "lm_head=w8", "--wq", "L0.o_proj=bf16"], ["--wq", "gate_up=w4"]):
             for device in ("cpu", "reference"):
                 with self.subTest(options=options, device=device):
