@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -235,7 +235,13 @@ int main(int argc, char** argv) {
     } else if (a == "--int8-kv") {
       kv_mode = vireo::KvMode::kInt8;
     } else if (a == "--tokens" && i + 1 < arguments.size()) {
-      tokens = std::max<int64_t>(1, std::strtol(arguments[++i].c_str(), nullptr, 10));
+      const std::string& value = arguments[++i];
+      const char* end = value.data() + value.size();
+      const auto read = std::from_chars(value.data(), end, tokens);
+      if (read.ec != std::errc() || read.ptr != end || tokens < 1 || tokens > 1 << 20) {
+        fmt::print(stderr, "--tokens {} is not a number of tokens: use one from 1 to {}\n", value, 1 << 20);
+        return 2;
+      }
     } else if (tier) {
       tiers.push_back(*tier);
     } else {

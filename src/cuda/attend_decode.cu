@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) attend_decode_kernel(DecodeArg
         uint4 q[kDim / 32];
 #pragma unroll
         for (int j = 0; j < kDim / 32; ++j) {
-          const int dim = kCodes ? j / 2 * 64 + lane % 4 * 16 + j % 2 * 8 : j * 32 + lane % 4 * 8;
+          const int dim = query_dim<kCodes>(j);
           const bf16* from = a.q + row * a.q_stride + (int64_t{kv_head} * group + head0 + lane / 4) * a.head_dim + dim;
           const bool inside = lane / 4 < heads && dim < a.head_dim;
           q[j] = inside ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};

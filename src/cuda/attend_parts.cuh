@@ -30,6 +30,13 @@ __device__ __forceinline__ int place_for_codes(int dim) {
   return (dim & ~3) | (dim & 1) << 1 | (dim >> 1 & 1);
 }
 
+// The first of the 8 dims that are the lane's operand j.
+template <bool kCodes>
+__device__ __forceinline__ int query_dim(int j) {
+  const int quad = threadIdx.x % 4;
+  return kCodes ? j / 2 * 64 + quad * 16 + j % 2 * 8 : j * 32 + quad * 8;
+}
+
 // Products of queries with 8 keys: key_at(j) is the lane's j-th 16 bytes of key lane / 4. With kCodes `q` is readied for them.
 template <int kDim, bool kCodes, typename KeyAt>
 __device__ __forceinline__ void score_keys(float (&scores)[4], const uint4 (&q)[kDim / 32], KeyAt key_at) {

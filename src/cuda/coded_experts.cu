@@ -91,17 +91,7 @@ void run(const Queue& queue, const TierMatrix& w, const ExpertArguments& a, unsi
 }  // namespace
 
 void multiply_coded_experts(const Queue& queue, const TierMatrix& w, const ExpertArguments& a, unsigned items) {
-  switch (w.tier) {
-    case Tier::kInt8:
-      return run<Tier::kInt8>(queue, w, a, items);
-    case Tier::kW8:
-      return run<Tier::kW8>(queue, w, a, items);
-    case Tier::kInt4:
-      return run<Tier::kInt4>(queue, w, a, items);
-    default:
-      CHECK(w.tier == Tier::kW4);
-      return run<Tier::kW4>(queue, w, a, items);
-  }
+  with_tier(w.tier, [&](auto tier) { run<tier()>(queue, w, a, items); });
 }
 
 }  // namespace vireo::cuda

@@ -109,6 +109,11 @@ void run(const Queue& queue, const GemvArguments& a, const TierMatrix& w, GemvSh
 
 }  // namespace
 
+int64_t most_coded_inputs(const Queue& queue) {
+  constexpr int64_t kBesideTheRow = 40 << 10;  // of coded_experts.cu, which takes most
+  return (queue.block_shared_bytes - kBesideTheRow) / 2 / kChunkIn * kChunkIn;
+}
+
 void coded_gemv_copies(const Queue& queue, const CudaLinear& linear, Tensor x, const Norm* norm, Into into, Tensor out,
                        GemvShape shape) {
   const TierMatrix& w = linear.coded;
@@ -120,20 +125,7 @@ void coded_gemv_copies(const Queue& queue, const CudaLinear& linear, Tensor x, c
   for (int64_t first = 0; first < x.rows; first += most) {
     const int64_t rows = std::min<int64_t>(most, x.rows - first);
     const GemvArguments a = gemv_arguments(linear, x.slice_rows(first, rows), norm, into, out.slice_rows(first, rows));
-    switch (w.tier) {
-      case Tier::kInt8:
-        run<Tier::kInt8>(queue, a, w, shape);
-        break;
-      case Tier::kW8:
-        run<Tier::kW8>(queue, a, w, shape);
-        break;
-      case Tier::kInt4:
-        run<Tier::kInt4>(queue, a, w, shape);
-        break;
-      default:
-        CHECK(w.tier == Tier::kW4);
-        run<Tier::kW4>(queue, a, w, shape);
-    }
+    with_tier(w.tier, [&](auto tier) { run<tier()>(queue, a, w, shape); });
   }
 }
 

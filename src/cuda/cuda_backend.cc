@@ -492,6 +492,7 @@ class CudaBackend : public CudaBackendBase {
   }
 
   std::unique_ptr<OwningLinear> make_linear(int64_t in, int64_t out, int64_t groups, const Role& role) {
+    check_inputs(in, role);
     const bool pairs = role.projection == "gate_up" && out % 2 == 0;
     const auto order = pairs ? CudaLinear::Order::kPairs : CudaLinear::Order::kPlain;
     auto w = std::make_unique<OwningLinear>(in, out, groups, order, placed_);
@@ -504,6 +505,16 @@ class CudaBackend : public CudaBackendBase {
     w->memory = memory_->take(static_cast<size_t>(groups * w->group_size()) * sizeof(bf16));
     w->weights = static_cast<bf16*>(w->memory.get());
     return w;
+  }
+
+  void check_inputs(int64_t in, const Role& role) const {
+    const int64_t most = most_coded_inputs(ops_.queue());
+    if (role.tier == Tier::kBf16 || in <= most) return;
+    throw Error(ErrorKind::kCapacity, (role.layer < 0 ? "" : "L" + std::to_string(role.layer) + ".") + role.projection +
+                                          " has " + std::to_string(in) + " inputs, and in tier " +
+                                          std::string(tier_name(role.tier)) + " " + device_.name + " multiplies " +
+                                          std::to_string(most) + " at most: load it with --wq " + role.projection +
+                                          "=bf16, or use --device cpu");
   }
 
   void reserve_restored_weights() {

@@ -30,6 +30,8 @@ class CudaLinear : public Linear {
   // The output in a row of memory.
   int64_t output_of(int64_t row) const { return order == Order::kPlain ? row : row / 2 + row % 2 * (out / 2); }
   int64_t group_size() const { return out * stride; }
+  // Whether a step reads it in its tier.
+  bool reads_codes(bool decodes) const { return coded.data && (decodes || !weights); }
 
   const Order order;
   const int64_t stride;             // elements of a row, a multiple of 8, zeros behind `in`

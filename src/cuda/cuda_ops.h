@@ -80,7 +80,7 @@ class CudaOps : public Ops {
   void multiply(const Linear& w, Tensor x, Into into, Tensor out);
   void norm_multiply(const Norm& norm, const Linear& w, Tensor x, Tensor h, Into into, Tensor out);
   // Whether this step reads it in its tier.
-  bool reads_codes(const CudaLinear& w) const { return w.coded.data && (decodes_ || !w.weights); }
+  bool reads_codes(const CudaLinear& w) const { return w.reads_codes(decodes_); }
   bool is_few(const CudaLinear& w, Tensor x) const { return x.rows <= kGemvRows || (decodes_ && reads_codes(w)); }
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
   void many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out);

@@ -150,6 +150,8 @@ void draw(const Queue& queue, Tensor logits, const Step& step, SampleScratch scr
           IdRing ring);
 
 void route(const Queue& queue, Tensor logits, bool renormalize, Tensor ids, Tensor weights);
+// The most inputs of a matrix in a tier: kernels keep a row and some chunks of weights in a block's shared memory.
+int64_t most_coded_inputs(const Queue& queue);
 // decodes: weights in a tier are read in it, as always where there are codes alone.
 void experts(const Queue& queue, const CudaLinear& gate_up, const CudaLinear& down, bool decodes, Tensor x, Tensor ids,
              Tensor weights, Tensor scratch, Tensor inout);

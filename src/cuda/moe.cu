@@ -109,7 +109,7 @@ void multiply_experts(const Queue& queue, const CudaLinear& w, bool decodes, Exp
   a.stride = w.stride;
   a.out = static_cast<int>(w.out);
   a.in = static_cast<int>(w.in);
-  if (w.coded.data && (decodes || !w.weights)) return multiply_coded_experts(queue, w.coded, a, items);
+  if (w.reads_codes(decodes)) return multiply_coded_experts(queue, w.coded, a, items);
   const int units = a.silu_pairs ? a.out / 2 : a.out;
   launch(queue, expert_kernel, dim3((units + kWarps - 1) / kWarps, items), kWarps * 32, 0, a);
 }

@@ -87,17 +87,7 @@ void run(const Queue& queue, const CudaLinear& from, int64_t first, const CudaLi
 
 void restore_weights(const Queue& queue, const CudaLinear& from, int64_t first, const CudaLinear& to) {
   CHECK(first % kChunkOuts == 0 && first + to.out <= from.out && to.in == from.in);
-  switch (from.coded.tier) {
-    case Tier::kInt8:
-      return run<Tier::kInt8>(queue, from, first, to);
-    case Tier::kW8:
-      return run<Tier::kW8>(queue, from, first, to);
-    case Tier::kInt4:
-      return run<Tier::kInt4>(queue, from, first, to);
-    default:
-      CHECK(from.coded.tier == Tier::kW4);
-      run<Tier::kW4>(queue, from, first, to);
-  }
+  with_tier(from.coded.tier, [&](auto tier) { run<tier()>(queue, from, first, to); });
 }
 
 }  // namespace vireo::cuda

@@ -3,11 +3,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
+#include "base/check.h"
 #include "cuda/signed_bytes.cuh"
 #include "cuda/tensor_core.cuh"
 #include "cuda/tier_layout.h"
 
 namespace vireo::cuda {
+
+// On the host: what `work` does with the tier in which a matrix lies as a constant, work(std::integral_constant<Tier, ...>).
+template <typename Work>
+void with_tier(Tier tier, Work work) {
+  switch (tier) {
+    case Tier::kInt8:
+      return work(std::integral_constant<Tier, Tier::kInt8>());
+    case Tier::kW8:
+      return work(std::integral_constant<Tier, Tier::kW8>());
+    case Tier::kInt4:
+      return work(std::integral_constant<Tier, Tier::kInt4>());
+    default:
+      CHECK(tier == Tier::kW4);
+      work(std::integral_constant<Tier, Tier::kW4>());
+  }
+}
 
 // What a product's words become: a of m16n8k16, whose rows are outputs. kUnit: of a product with staged rows.
 template <Tier kTier>

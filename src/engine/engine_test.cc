@@ -8,6 +8,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/cosine.h"
 #include "files/json.h"
 #include "files/test_files.h"
 #include "vireo/vireo.h"
@@ -42,16 +43,6 @@ Request ask_about_scene(int max_new_tokens = 32) {
 
 int32_t argmax(const std::vector<float>& logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
-double cosine(const std::vector<float>& a, const std::vector<float>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ab += double{a[i]} * b[i];
-    aa += double{a[i]} * a[i];
-    bb += double{b[i]} * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
 }
 
 TEST(Engine, AnswersAndCounts) {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 
+#include "base/cosine.h"
 #include "engine/test_experts.h"
 #include "files/test_files.h"
 #include "vireo/vireo.h"
@@ -41,15 +41,7 @@ Logits logits(Engine& engine) {
 // Of each step, ascending.
 std::vector<double> cosines(const Logits& a, const Logits& b) {
   std::vector<double> all;
-  for (size_t s = 0; s < a.steps.size(); ++s) {
-    double ab = 0, aa = 0, bb = 0;
-    for (size_t i = 0; i < a.steps[s].size(); ++i) {
-      ab += double{a.steps[s][i]} * b.steps[s][i];
-      aa += double{a.steps[s][i]} * a.steps[s][i];
-      bb += double{b.steps[s][i]} * b.steps[s][i];
-    }
-    all.push_back(ab / std::sqrt(aa * bb));
-  }
+  for (size_t s = 0; s < a.steps.size(); ++s) all.push_back(cosine(a.steps[s], b.steps[s]));
   std::sort(all.begin(), all.end());
   return all;
 }

@@ -203,7 +203,9 @@ Model::Model(const Options& options, const Progress& progress, const OnPlan& on_
     info.weight_bytes -= left_out;
     info.scratch_bytes += backend->restoring_bytes();
   } else if (options.low_memory) {
-    info.notes.push_back("--low-memory changes nothing: no matrix is in a tier that is not also kept in BF16");
+    info.notes.push_back(
+        "--low-memory changes nothing: no matrix has a tier, or only the head that is the embedding too; --weight-mode "
+        "gives one");
   }
   check_memory(info);
   if (on_plan) on_plan(info);
@@ -227,10 +229,13 @@ void Model::retier(const Options& from, const Options& to) {
   check_stored(plan, files.config);
   const uint64_t bytes = tier_bytes(plan, c) + bytes_left_out(old_plan, files.config),
                  old_bytes = tier_bytes(old_plan, c) + bytes_left_out(plan, files.config);
-  check_growth(bytes > old_bytes ? bytes - old_bytes : 0, largest_projection(c), *backend);
+  const bool begins_to_restore = bytes_left_out(plan, files.config) > 0 && bytes_left_out(old_plan, files.config) == 0;
+  const uint64_t restoring = begins_to_restore ? backend->restoring_bytes() : 0;
+  check_growth((bytes > old_bytes ? bytes - old_bytes : 0) + restoring, largest_projection(c), *backend);
   runner->forget_recordings();
   vireo::retier(weights, files.checkpoint, files.config, *backend, old_plan, plan);
   info.weight_bytes += bytes - old_bytes;
+  info.scratch_bytes += restoring;
 }
 
 void Model::rehearse(const Options& options) {

@@ -2,6 +2,7 @@
 // in them is refused.
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/quantize.h"
+#include "base/cosine.h"
 
 #include <gtest/gtest.h>
 
@@ -220,16 +221,6 @@ std::vector<std::vector<float>> logits(Options options) {
   std::vector<std::vector<float>> all = {engine->prefill()};
   for (const int32_t token : {17, 5, 230}) all.push_back(engine->decode_step(token));
   return all;
-}
-
-double cosine(const std::vector<float>& a, const std::vector<float>& b) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    ab += double{a[i]} * b[i];
-    aa += double{a[i]} * a[i];
-    bb += double{b[i]} * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
 }
 
 Request scene() {

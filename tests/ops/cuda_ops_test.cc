@@ -15,6 +15,7 @@
 #include "op_bench.h"
 #include "op_cases.h"
 #include "ops/reference.h"
+#include "vireo/error.h"
 
 namespace vireo::testing_ops {
 namespace {
@@ -281,6 +282,17 @@ TEST_P(CudaTierRows, CodesAloneAreRestored) {
     // The kernels of few rows round differently.
     EXPECT_LE(relative_error(results(*alone, 3), results(*rounded, 3)), 4e-3) << s.projection << s.out;
   }
+}
+
+TEST_P(CudaTierRows, TooManyInputsAreRefused) {
+  const Tier tier = GetParam();
+  if (tier == Tier::kBf16) return;
+  const auto backend = testing_cuda::make_backend();
+  const std::vector<bf16> rows(200000 * 4, to_bf16(0.5f));
+  const HostTensor w{"w", DType::kBF16, {4, 200000}, rows.data()};
+  const std::vector<std::vector<HostTensor>> experts = {{w}};
+  EXPECT_THROW(backend->place({w}, {}, {3, "mlp_down", tier}), Error);
+  EXPECT_THROW(backend->place_experts(experts, ExpertLayout::kOutIn, {3, "mlp_down", tier}), Error);
 }
 
 // A weight that is not a number shows in its output, and in no other.

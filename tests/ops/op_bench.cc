@@ -51,10 +51,21 @@ CodedExperts::CodedExperts(Tier tier, int count, int64_t out, int64_t in, uint32
   }
 }
 
-CodedExperts::Tensors CodedExperts::rows() const {
+template <typename DataOf>
+CodedExperts::Tensors CodedExperts::each(DataOf data_of) const {
   Tensors all;
-  for (const CodedPart& e : experts_) all.push_back({e.tensor(e.rows.data())});
+  for (const CodedPart& e : experts_) all.push_back({e.tensor(data_of(e))});
   return all;
+}
+
+CodedExperts::Tensors CodedExperts::rows() const {
+  return each([](const CodedPart& e) { return e.rows.data(); });
+}
+CodedExperts::Tensors CodedExperts::rounded() const {
+  return each([](const CodedPart& e) { return e.rounded.data(); });
+}
+CodedExperts::Tensors CodedExperts::without_rows() const {
+  return each([](const CodedPart&) { return nullptr; });
 }
 
 CodedExperts::Tensors CodedExperts::halves() const {
@@ -71,18 +82,6 @@ CodedExperts::Tensors CodedExperts::turned() const {
   Tensors all;
   for (size_t e = 0; e < experts_.size(); ++e)
     all.push_back({{"w", DType::kBF16, {experts_[e].in, experts_[e].out}, turned_[e].data()}});
-  return all;
-}
-
-CodedExperts::Tensors CodedExperts::rounded() const {
-  Tensors all;
-  for (const CodedPart& e : experts_) all.push_back({e.tensor(e.rounded.data())});
-  return all;
-}
-
-CodedExperts::Tensors CodedExperts::without_rows() const {
-  Tensors all;
-  for (const CodedPart& e : experts_) all.push_back({e.tensor(nullptr)});
   return all;
 }
 

@@ -51,6 +51,9 @@ class CodedExperts {
   std::vector<double> product(int32_t expert, const std::vector<double>& x) const;
 
  private:
+  template <typename DataOf>
+  Tensors each(DataOf data_of) const;
+
   std::vector<CodedPart> experts_;
   std::vector<std::vector<bf16>> turned_;
 };

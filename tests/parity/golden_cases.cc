@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "golden_cases.h"
+#include "base/cosine.h"
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +20,7 @@ void expect_same_prompt_direction(const std::vector<float>& logits, const std::v
   double sum = 0, least = 1;
   const size_t rows = logits.size() / vocab;
   for (size_t r = 0; r < rows; ++r) {
-    const double c = cosine(&logits[r * vocab], &expected[r * vocab], vocab);
+    const double c = cosine({&logits[r * vocab], vocab}, {&expected[r * vocab], vocab});
     sum += c;
     least = std::min(least, c);
   }
@@ -66,7 +67,7 @@ void expect_same_direction(Rig& rig, const Golden& golden, const std::string& la
   double sum = 0;
   for (size_t step = 0; step < generated.size(); ++step) {
     const float* reference = &expected[step * vocab];
-    const double c = cosine(row.data(), reference, vocab);
+    const double c = cosine({row.data(), vocab}, {reference, vocab});
     sum += c;
     EXPECT_GT(c, routed ? 0.99 : 0.9995) << "decode row " << step;
     const int32_t token = argmax(row.data(), vocab);

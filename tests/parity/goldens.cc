@@ -64,16 +64,6 @@ double relative_error(const std::vector<float>& a, const std::vector<float>& b) 
   return std::sqrt(difference / norm);
 }
 
-double cosine(const float* a, const float* b, size_t n) {
-  double ab = 0, aa = 0, bb = 0;
-  for (size_t i = 0; i < n; ++i) {
-    ab += double{a[i]} * b[i];
-    aa += double{a[i]} * a[i];
-    bb += double{b[i]} * b[i];
-  }
-  return ab / std::sqrt(aa * bb);
-}
-
 Rig::Rig(const std::string& set, std::unique_ptr<Backend> backend, int64_t max_rows, const RunnerFactory& make_runner,
          int64_t sequences, const TierPlan& tiers, KvMode kv_mode)
     : backend_(std::move(backend)) {

@@ -33,7 +33,6 @@ struct Golden {
 
 // |a - b| / |b|
 double relative_error(const std::vector<float>& a, const std::vector<float>& b);
-double cosine(const float* a, const float* b, size_t n);
 
 using RunnerFactory = std::function<std::unique_ptr<Runner>(Backend&, Forward, const RunnerShape&)>;
 

@@ -1,6 +1,6 @@
 // Attention of up to 8 rows over the paged cache where the device has bulk copies (compute capability 9.0): as attend_decode.cu, but keys
-// and values arrive on barriers, and for a single row norm, rotation and append are done here too: every block needs the few
-// queries, and one warp the new key.
+// and values arrive on barriers, a block takes a run of parts, and for a single row norm, rotation and append are done here too: every
+// block needs the few queries, and one warp the new key.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/sm90/attend_bulk.cuh"
 

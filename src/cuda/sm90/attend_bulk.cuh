@@ -101,8 +101,7 @@ struct Queries {
     reinterpret_cast<uint4*>(at + h * kDim)[chunk] = kCodes ? readied_for_codes(elements) : elements;
   }
   __device__ __forceinline__ uint4 operand(int j, int heads) const {
-    const int lane = threadIdx.x % 32;
-    const int dim = kCodes ? j / 2 * 64 + lane % 4 * 16 + j % 2 * 8 : j * 32 + lane % 4 * 8;
+    const int lane = threadIdx.x % 32, dim = query_dim<kCodes>(j);
     return lane / 4 < heads ? *reinterpret_cast<const uint4*>(at + lane / 4 * kDim + dim) : uint4{0, 0, 0, 0};
   }
 };
