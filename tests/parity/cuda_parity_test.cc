@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/cosine.h"
 #include "cuda/cuda_backend.h"
 #include "cuda_test.h"
 #include "golden_cases.h"
@@ -231,7 +232,7 @@ TEST_P(CudaGraph, AnInt8CacheIsTheReferences) {
   const auto want = rows_of(reference), got = rows_of(coded), others = rows_of(plain);
   for (size_t i = 0; i < want.size(); ++i) {
     ASSERT_EQ(got[i].size(), want[i].size());
-    EXPECT_GT(cosine(got[i].data(), want[i].data(), want[i].size()), 0.9995) << "row " << i;
+    EXPECT_GT(cosine(got[i], want[i]), 0.9995) << "row " << i;
     EXPECT_NE(got[i], others[i]) << "row " << i;
   }
 }
@@ -254,7 +255,7 @@ TEST_P(CudaChunks, SameDirectionAtAnyChunkSize) {
   for (const int64_t chunk : {1, 7, 64}) {
     const auto logits = last_logits(chunk);
     ASSERT_EQ(logits.size(), whole.size());
-    EXPECT_GT(cosine(logits.data(), whole.data(), whole.size()), 0.9999) << "chunks of " << chunk;
+    EXPECT_GT(cosine(logits, whole), 0.9999) << "chunks of " << chunk;
   }
 }
 
