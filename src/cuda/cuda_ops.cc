@@ -52,28 +52,31 @@ void CudaOps::few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into int
   alone();
 }
 
-void CudaOps::for_bf16_parts(const CudaLinear& w, const std::function<void(const CudaLinear&, int64_t)>& multiply) {
-  if (w.weights) return multiply(w, 0);
+void CudaOps::for_bf16_parts(const CudaLinear& w,
+                             const std::function<void(const Queue&, const CudaLinear&, int64_t)>& multiply) {
+  if (w.weights) return multiply(now(), w, 0);
   CHECK(scratch_.restored_weights && w.groups == 1 && !w.bias);
   const int64_t most = kRestoredWeightBytes / (w.stride * 2) / kChunkOuts * kChunkOuts;
   CHECK(most > 0);
+  // Products read weights ahead of time, which here are not there yet.
+  Queue in_turn = now();
+  in_turn.early_start = false;
   for (int64_t first = 0; first < w.out; first += most) {
     CudaLinear part(w.in, std::min(most, w.out - first), 1, w.order);
     part.weights = scratch_.restored_weights;
-    restore_weights(now(), w, first, part);
-    multiply(part, first);
+    restore_weights(queue_, w, first, part);
+    multiply(in_turn, part, first);
   }
 }
 
 void CudaOps::many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out) {
-  const Queue& queue = now();
   // The library knows one of the two kinds of GELU.
   const Into in_library = into == Into::kGeluErf ? Into::kStore : into;
   const bool plain = w.order == CudaLinear::Order::kPlain;
   const int64_t of_output = into == Into::kSiluPairs ? 2 : 1;
   // Of a part of pairs, stored apart, neither half would lie where it belongs.
   CHECK(w.weights || plain || into == Into::kSiluPairs || w.out * w.stride * 2 <= kRestoredWeightBytes);
-  for_bf16_parts(w, [&](const CudaLinear& part, int64_t first) {
+  for_bf16_parts(w, [&](const Queue& queue, const CudaLinear& part, int64_t first) {
     const Tensor y = out.slice_cols(first / of_output, part.out / of_output);
     if (!vendor_ || !plain || !vendor_->multiply(queue, part, x, in_library, y)) return gemm(queue, part, x, into, y);
     if (into == Into::kGeluErf) cuda::gelu(queue, y, Gelu::kErf);
@@ -235,9 +238,8 @@ void CudaOps::norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h
   if (on_device(w).order != CudaLinear::Order::kPairs) return Ops::norm_gate_up(norm, w, x, h, scratch, out);
   const bool in_fours = scratch.stride % 8 == 0 && out.stride % 4 == 0 && out.cols % 4 == 0;
   if (!vendor_ || !in_fours || is_few(on_device(w), x)) return norm_multiply(norm, w, x, h, Into::kSiluPairs, out);
-  const Queue& queue = now();
-  cuda::rms_norm(queue, x, norm, h);
-  for_bf16_parts(on_device(w), [&](const CudaLinear& part, int64_t first) {
+  cuda::rms_norm(now(), x, norm, h);
+  for_bf16_parts(on_device(w), [&](const Queue& queue, const CudaLinear& part, int64_t first) {
     const Tensor pairs = scratch.slice_cols(first, part.out), y = out.slice_cols(first / 2, part.out / 2);
     if (!vendor_->multiply(queue, part, h, Into::kStore, pairs)) return gemm(queue, part, h, Into::kSiluPairs, y);
     silu_pairs(queue, pairs, y);

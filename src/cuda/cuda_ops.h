@@ -84,8 +84,9 @@ class CudaOps : public Ops {
   bool is_few(const CudaLinear& w, Tensor x) const { return x.rows <= kGemvRows || (decodes_ && reads_codes(w)); }
   void few_rows(const CudaLinear& w, Tensor x, const Norm* norm, Into into, Tensor out);
   void many_rows(const CudaLinear& w, Tensor x, Into into, Tensor out);
-  // Calls multiply(part, first) for parts of outputs [first, first + part.out) that are there in BF16, restored where w has codes alone.
-  void for_bf16_parts(const CudaLinear& w, const std::function<void(const CudaLinear&, int64_t)>& multiply);
+  // Calls multiply(queue, part, first) for parts of outputs [first, first + part.out) that are there in BF16, restored where w has codes alone.
+  void for_bf16_parts(const CudaLinear& w,
+                      const std::function<void(const Queue&, const CudaLinear&, int64_t)>& multiply);
 
   // Where ops that are not links go: behind those that wait.
   const Queue& now() {
