@@ -71,8 +71,8 @@ static_assert(sizeof(Link) % 16 == 0 && sizeof(Link) <= 16 * 32);
 
 constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
-// Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier.
-constexpr int kGroup = 4, kCodedGroup = 3;
+// Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier: more of these, for whose products wait for nothing else.
+constexpr int kGroup = 4, kCodedGroup = 8;
 constexpr int kPartsGroup = std::max(kGroup, kCodedGroup* kChunkOuts / kTileOuts);  // in tiles of 8
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
 constexpr int kInFlight = 3, kInt8InFlight = 2, kNibblesInFlight = 3, kCodedTokensInFlight = 6;
@@ -99,8 +99,9 @@ constexpr int kPartStages = kPartWarps / 2;
 
 // The slots and words of a launch, as a link sees them.
 struct Mail {
-  int32_t* sent;  // tiles or units of each link that are on their way, behind them parts
-  int expected;   // of the link before
+  int32_t*
+      sent;  // blocks that have sent all of a product, or units of attention that are on their way, by link, and behind them parts
+  int expected;  // of the link before
   Slot* slots;
   Word* partials;
   uint32_t launch_tag;
@@ -109,10 +110,10 @@ struct Mail {
   __device__ __forceinline__ uint32_t tag() const { return launch_tag + link + 1; }
 };
 
-// Most of what others sent is on its way, or there: reading it before would only be in the way.
-constexpr int kSentEighths = 7;
-__device__ __forceinline__ void wait_until_sent(const int32_t* sent, int expected) {
-  while (load_index(sent) < expected * kSentEighths / 8) {
+// Most of what others sent is on its way, or there: reading it before would only be in the way, of weights in a tier less.
+constexpr int kSentEighths = 6, kCodedSentEighths = 4;
+__device__ __forceinline__ void wait_until_sent(const int32_t* sent, int expected, int eighths = kSentEighths) {
+  while (load_index(sent) < expected * eighths / 8) {
   }
 }
 __device__ __forceinline__ void say_sent(int32_t* sent, int count) {
@@ -173,7 +174,8 @@ __device__ __forceinline__ GemvArguments arguments_of(const ProductLink& link) {
 struct MailEnds {
   const ProductLink& link;
   Mail mail;
-  int before;  // tiles or units that x comes from
+  int before;           // blocks or units that x comes from
+  int awaited_eighths;  // of them
   using Old = Slot;
   static constexpr bool kFarArguments = false;
 
@@ -185,9 +187,10 @@ struct MailEnds {
     }
     const Crew<2> crew = {kUsers, team};
     const auto norm = first_weights<2>(a, crew);
-    if (threadIdx.x % kUsers == 0) wait_until_sent(mail.sent + mail.link - 1, before);
+    // One asks for all: as a rule of a warp that did not finish what the link before multiplied.
+    if (threadIdx.x == Ring<true>::kAllUsers - 32) wait_until_sent(mail.sent + mail.link - 1, before, awaited_eighths);
     __syncwarp();
-    meet(team);
+    meet_all();
     if (a.norm) {
       const SlotPairs row = {mail.slots + link.from, a.in / 2};
       const auto sum_of_all = [&](float v, float) { return sum_of_teams(v, team); };
@@ -222,7 +225,6 @@ struct MailEnds {
     const GemvArguments a = arguments_of(link);  // near, so read late
     const Finished f = finished(a, out, v, up, old);
     const float next = __shfl_down_sync(kAllLanes, f.value, a.into == Into::kSiluPairs ? 2 : 1);
-    const int tiles = __popc(__ballot_sync(kAllLanes, mine && out % kTileOuts == 0));
     Slot* to = mail.slots + link.to;
     const bool sends = mine && f.counts && link.to >= 0;
     if (sends && a.y_float) {
@@ -230,9 +232,9 @@ struct MailEnds {
     } else if (sends && f.output % 2 == 0) {
       send_slot(to + f.output / 2, pack_bf16(f.value, next));
     }
-    if (tiles > 0) say_sent(mail.sent + mail.link, tiles);
     if (mine && f.counts) put(a, 0, f.output, f.value);
   }
+  __device__ __forceinline__ void all_finished() const { say_sent(mail.sent + mail.link, 1); }
 };
 
 // What weights a launch has: a kernel for both kinds has too few registers.
@@ -405,7 +407,7 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
     const HeadPairs first_weight = load_head(asks ? a.q_weight : a.k_weight, kDim);
     const int slot = brings || brings_value ? load_index(s.slots) : -1;
     if (item == first) {
-      if (threadIdx.x == 0) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
+      if (threadIdx.x == kUsers - 32) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
       __syncwarp();
     }
     meet();  // queries of an item before are read
@@ -555,7 +557,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     mail.link = n;
     const int before = mail.expected;  // of what the link before sends
     const int first = share_of(link.first);
-    meet_all();  // what was staged for the link before is read
+    // What was staged for the link before is read: all met when it was multiplied.
     if (link.kind == Link::Kind::kAttend) {
       if (team == 0) {
         attend_parts<kDim, kCodes>(link.attend, c.step, parts, first, mail, staged, ring);
@@ -566,16 +568,16 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
       continue;
     }
     const GemvArguments a = arguments_of(link.product);
-    mail.expected = tiles_of(a.out);
     const ProductLink& p = link.product;
+    mail.expected = min(static_cast<int>(gridDim.x), p.tiles());
     const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
     if (tiles.first >= tiles.end) continue;
-    const MailEnds ends = {p, mail, before};
+    const MailEnds ends = {p, mail, before, is_coded<kForms>(p) ? kCodedSentEighths : kSentEighths};
     if (is_coded<kForms>(p)) {
       multiply_tiles<CodedWeights<1>, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
     } else {
       const int padded = (p.stride + kStep - 1) / kStep * kStep;
-      multiply_tiles<PlainWeights<2>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
+      multiply_tiles<PlainWeights<2, 1>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
     }
   }
   // The last block to leave makes the counters what the next launch expects.

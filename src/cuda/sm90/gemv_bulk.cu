@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(Ring<false>::kThreads, 3) gemv_bulk_kernel(Gem
   let_next_start();
   const Tiles tiles = {static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x), tiles_of(a.out)};
   if (sends) return send_weights(a.w, static_cast<int>(a.stride), a.out, tiles, ring);
-  multiply_tiles<PlainWeights<2>, kGroup>(a, static_cast<int>(a.stride), tiles, padded, 0, room, ring, PlainEnds{});
+  multiply_tiles<PlainWeights<2, kGemvRows>, kGroup>(a, static_cast<int>(a.stride), tiles, padded, 0, room, ring,
+                                                     PlainEnds{});
 #endif
 }
 

@@ -140,11 +140,11 @@ struct Operands {
 };
 
 // Weights as the checkpoint has them, a lane's share: of its four pieces of a stage kPieces are read at once.
-template <int kPieces>
+template <int kPieces, int kRows>
 struct PlainWeights {
   static constexpr Staging kStaging = Staging::kSwapped;
   static constexpr int kOuts = kTileOuts, kInputs = kStageIn;  // of a stage
-  static constexpr int kMostRows = kGemvRows;
+  static constexpr int kMostRows = kRows;
   struct Sums {
     float of[2][4] = {};
   };
@@ -283,6 +283,8 @@ struct PlainEnds {
                                          float old) const {
     if (mine) cuda::finish(a, row, out, v, up, old);
   }
+  // By one warp, when the block's last results are.
+  __device__ __forceinline__ void all_finished() const {}
 };
 
 // Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: of tiles of 8 outputs output i % 8
@@ -296,10 +298,10 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
   static_assert(kGroup * kOuts * Weights::kMostRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
   const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
+  ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
   // Between the rows there is room.
   if (Weights::kStaging == Staging::kCoded && threadIdx.x < kZeroBytes / 16)
     reinterpret_cast<uint4*>(room.staged + padded * 2)[threadIdx.x] = uint4{0, 0, 0, 0};
-  ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
   const auto all_meet = [] {
     if (kTeams > 1) {
       meet_all();
@@ -339,6 +341,7 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
     v *= weights.unit();
     const float up = __shfl_down_sync(kAllLanes, v, 1);
     ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
+    if (result < 32 && group + kGroup * tiles.step >= tiles.end) ends.all_finished();
   }
   // Behind the last stage, whose ever it was.
   if (kTeams > 1 && (before + team) % 2 == 1) ring.back();
