@@ -184,6 +184,8 @@ def main():
     if config.get("model_type") != "qwen3_vl":
         raise SystemExit(f"{folder} is of type {config.get('model_type')}: only dense Qwen3-VL models are compared")
     deepstack = config["vision_config"]["deepstack_visual_indexes"]
+    if len(deepstack) >= config["text_config"]["num_hidden_layers"]:
+        raise SystemExit(f"llama.cpp needs more layers than the {len(deepstack)} that DeepStack adds pictures to")
     text = gguf.GGUFWriter(str(text_file) + ".partial", "qwen3vl")
     text_header(text, folder, config)
     vision = gguf.GGUFWriter(str(vision_file) + ".partial", "clip")
