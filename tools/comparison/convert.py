@@ -18,6 +18,7 @@ import numpy
 BF16 = gguf.GGMLQuantizationType.BF16
 TEXT = "model.language_model."
 VISION = "model.visual."
+HEAD = "lm_head.weight"  # only where it is not the embedding
 
 TEXT_NAMES = {
     "embed_tokens": "token_embd",
@@ -70,7 +71,7 @@ def to_float(bits):
 
 def text_name(name):
     """What llama.cpp calls a tensor of the language model."""
-    if name == "lm_head.weight":
+    if name == HEAD:
         return "output.weight"
     stem, kind = name.removeprefix(TEXT).rsplit(".", 1)
     layer = re.fullmatch(r"layers\.(\d+)\.(.+)", stem)
