@@ -18,6 +18,7 @@ import numpy
 BF16 = gguf.GGMLQuantizationType.BF16
 TEXT = "model.language_model."
 VISION = "model.visual."
+HEAD = "lm_head.weight"  # only where it is not the embedding
 
 TEXT_NAMES = {
     "embed_tokens": "token_embd",
@@ -70,7 +71,7 @@ def to_float(bits):
 
 def text_name(name):
     """What llama.cpp calls a tensor of the language model."""
-    if name == "lm_head.weight":
+    if name == HEAD:
         return "output.weight"
     stem, kind = name.removeprefix(TEXT).rsplit(".", 1)
     layer = re.fullmatch(r"layers\.(\d+)\.(.+)", stem)
@@ -184,6 +185,8 @@ def main():
     if config.get("model_type") != "qwen3_vl":
         raise SystemExit(f"{folder} is of type {config.get('model_type')}: only dense Qwen3-VL models are compared")
     deepstack = config["vision_config"]["deepstack_visual_indexes"]
+    if len(deepstack) >= config["text_config"]["num_hidden_layers"]:
+        raise SystemExit(f"llama.cpp needs more layers than the {len(deepstack)} that DeepStack adds pictures to")
     text = gguf.GGUFWriter(str(text_file) + ".partial", "qwen3vl")
     text_header(text, folder, config)
     vision = gguf.GGUFWriter(str(vision_file) + ".partial", "clip")

@@ -12,10 +12,13 @@ import zlib
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 HELPERS = ROOT / "tools" / "comparison"
+CONVERTER, QUANTIZER = HELPERS / "convert.py", HELPERS / "quantize.py"
 VENV = ROOT / "build" / "compare-venv"
 CACHE = ROOT / "build" / "compare"
 CMAKE_ARGS = "-DGGML_NATIVE=ON -DGGML_OPENMP=ON -DGGML_LLAMAFILE=ON -DCMAKE_BUILD_TYPE=Release"
 WIDTH, HEIGHT, PATCHES = 864, 288, 972
+# Vireo's weight modes, and the type of llama.cpp's matrices that each is compared with.
+GGUF_TYPES = {"bf16": "BF16", "int8": "Q8_0", "w8": "Q8_0", "int4": "Q4_0", "w4": "Q4_0"}
 FRAME_TOKENS = 8  # what the chat template puts around a question
 
 
@@ -67,20 +70,27 @@ def ensure_checkpoint(options):
     return folder
 
 
-def ensure_gguf(python, checkpoint):
-    """The two files of llama.cpp, named after the checkpoint that they copy."""
-    converter = HELPERS / "convert.py"
-    sources = [converter, checkpoint / "config.json", *sorted(checkpoint.glob("*.safetensors"))]
-    digest = hashlib.sha256()
-    for source in sources:
-        status = source.stat()
-        digest.update(f"{source.name} {status.st_size} {status.st_mtime_ns}\n".encode())
-    stem = CACHE / f"{checkpoint.name}-{digest.hexdigest()[:12]}"
-    text, vision = stem.with_suffix(".text.gguf"), stem.with_suffix(".mmproj.gguf")
+def ensure_gguf(python, checkpoint, kind):
+    """The two files of llama.cpp, named after the checkpoint that they copy: text of the type kind, and vision."""
+    stem = f"{checkpoint.name}-{fingerprint(checkpoint)}"
+    text, vision = CACHE / f"{stem}.text.bf16.gguf", CACHE / f"{stem}.mmproj.gguf"
     if not (text.is_file() and vision.is_file()):
         say(f"copying {checkpoint} to GGUF")
-        run([python, converter, checkpoint, text, vision], "copy the checkpoint to GGUF")
-    return text, vision
+        run([python, CONVERTER, checkpoint, text, vision], "copy the checkpoint to GGUF")
+    quantized = CACHE / f"{stem}.text.{kind.lower()}.gguf"
+    if not quantized.is_file():
+        say(f"quantising it to {kind}")
+        output([python, QUANTIZER, checkpoint, text, quantized, kind], f"quantise to {kind}")
+    return quantized, vision
+
+
+def fingerprint(checkpoint):
+    """Differs when the checkpoint's files or what copies them have changed."""
+    digest = hashlib.sha256(CONVERTER.read_bytes() + QUANTIZER.read_bytes())
+    for source in [checkpoint / "config.json", *sorted(checkpoint.glob("*.safetensors"))]:
+        status = source.stat()
+        digest.update(f"{source.name} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:12]
 
 
 def png(pixels):

@@ -26,6 +26,7 @@ class Vireo:
         self.options, self.file = options, CACHE / "questions.jsonl"
         self.command = [options.vireo, "run", "--checkpoint", checkpoint, "--device", "cpu"]
         self.command += ["--threads", options.threads, "--max-seq", CONTEXT, "--json"]
+        self.command += ["--weight-mode", options.weight_mode]
         self.start_command = [*self.command, "--prompt", question("A", PROMPT_TOKENS["short"]), "-n", 1]
         steps = options.steps + 1
         asked = [
@@ -87,10 +88,11 @@ class Vireo:
         return {**self.steady(), "start": self.start()}
 
     def about(self):
-        device = json.loads(output([*self.start_command[:-2], "--benchmark", 2], "run Vireo"))["device"]
+        benchmark = json.loads(output([*self.start_command[:-2], "--benchmark", 2], "run Vireo"))
         return {
             "version": output([self.options.vireo, "--version"], "ask Vireo for its version").strip(),
-            "device": device,
+            "device": benchmark["device"],
+            "weight_bytes": benchmark["weight_bytes"],
             "command": " ".join(map(str, [*self.command, "--messages", self.file])),
             "start_command": " ".join(map(str, self.start_command)),
         }
