@@ -49,7 +49,7 @@ void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const bf16*
           to[(k / 2 * kPanelOuts + o) * 2 + k % 2] = codes[at];
           break;
         case TierPanels::Codes::kE4m3:
-          to[k * kPanelOuts + o] = codes[at];
+          to[(k / 4 * kPanelOuts + o) * 4 + k % 4] = codes[at];
           break;
         case TierPanels::Codes::kNibbles: {
           const int nibble = codes[at / 2] >> (at % 2 * 4) & 15;

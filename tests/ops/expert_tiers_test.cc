@@ -105,8 +105,8 @@ TEST_P(ExpertTiers, MatchSumsInDoublePrecision) {
     const std::vector<float> want = m.oracle();
     for_backends([&](Backend& backend) {
       const bool is_reference = backend.name() == "reference";
-      // Integer tiers read rows as integers of 16 bits.
-      const double tolerance = is_reference ? 1e-6 : tier == Tier::kW8 ? 3e-6 : 6e-5;
+      // Integer tiers read rows as integers of 16 bits, here those of two products, one after the other, of few values.
+      const double tolerance = is_reference ? 1e-6 : tier == Tier::kW8 ? 3e-6 : 2e-4;
       const auto check = [&](const CodedExperts::Tensors& up, const CodedExperts::Tensors& down, ExpertLayout layout) {
         const auto up_linear = backend.place_experts(up, layout, role("gate_up", tier));
         const auto down_linear = backend.place_experts(down, layout, role("mlp_down", tier));
