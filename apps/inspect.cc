@@ -49,6 +49,8 @@ Json checkpoint_json(const CheckpointInfo& info, bool with_tensors) {
             {"max_pixels", info.max_pixels}};
   for (const auto& [tier, bytes] : info.weight_bytes) j["weight_bytes"][tier] = bytes;
   if (!info.tiers.empty()) j["quantised"] = {{"keep_bf16", info.keeps_bf16}, {"tiers", tiers_json(info.tiers)}};
+  if (!info.folded_by.empty())
+    j["quantised"]["folded"] = {{"calibration", info.folded_by}, {"conversations", info.folded_conversations}};
   if (!info.chat_template_note.empty()) j["note"] = info.chat_template_note;
   if (!with_tensors) return j;
   j["tensors"] = Json::array();
@@ -81,11 +83,15 @@ void print_checkpoint(const CheckpointInfo& info) {
                            megabytes(info.kv_bytes_per_token * 4096));
   for (const auto& [tier, bytes] : info.weight_bytes) {
     std::cout << fmt::format("          weights as {:<9} {}{}\n", tier, megabytes(bytes),
-                             tier == "bf16" ? "" : "  (without a bf16 copy: not built yet)");
+                             tier == "bf16" ? "" : "  (with --low-memory)");
   }
   if (!info.tiers.empty()) {
     std::cout << "quantised codes and scales " << (info.keeps_bf16 ? "beside the bf16 weights\n" : "alone\n");
     print_tiers(info.tiers);
+    if (!info.folded_by.empty()) {
+      std::cout << fmt::format("          folded: calibrated with {} ({})\n", info.folded_by,
+                               info.folded_conversations);
+    }
   }
   std::cout << fmt::format("pictures  {} to {} pixels each\n", info.min_pixels, info.max_pixels);
   std::cout << fmt::format("template  {}, an answer ends with token {}\n", info.chat_template,

@@ -42,10 +42,12 @@ struct CheckpointInfo {
   int64_t max_pixels = 0;
   std::vector<int32_t> eos_tokens;
   uint64_t kv_bytes_per_token = 0;
-  // Bytes of the weights by tier, as they would lie in memory: bf16 today, the others as planned by their formats.
+  // Bytes of the weights by tier, as they would lie in memory: of the others without their BF16 (Options::low_memory).
   std::vector<std::pair<std::string, uint64_t>> weight_bytes;
   std::vector<StoredTier> tiers;  // of a checkpoint that Vireo quantised; empty: it is not
   bool keeps_bf16 = false;        // beside those
+  std::string folded_by;          // the name of the conversations that it was calibrated with; empty: it was not
+  int64_t folded_conversations = 0;
 };
 
 // Reads every header and checks every tensor that the model needs, without a device.

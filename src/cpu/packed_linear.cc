@@ -36,28 +36,38 @@ TierPanels empty_panels(Tier tier, int64_t in) {
   return t;
 }
 
-// One output's codes, zeros behind them, and scales to its place `o` in the panel.
-void put_row(const TierPanels& t, const std::vector<uint8_t>& codes, const bf16* scales, int64_t o, uint8_t* panel) {
-  for (int64_t g = 0; g < t.groups; ++g) {
-    uint8_t* group = panel + g * t.group_bytes();
-    std::memcpy(group + o * 2, scales + g, 2);
-    uint8_t* to = group + kPanelOuts * 2;
-    for (int64_t k = 0; k < kTierGroup; ++k) {
-      const size_t at = static_cast<size_t>(g * kTierGroup + k);
-      switch (t.codes) {
-        case TierPanels::Codes::kInt8:
-          to[(k / 2 * kPanelOuts + o) * 2 + k % 2] = codes[at];
-          break;
-        case TierPanels::Codes::kE4m3:
-          to[(k / 4 * kPanelOuts + o) * 4 + k % 4] = codes[at];
-          break;
-        case TierPanels::Codes::kNibbles: {
-          const int nibble = codes[at / 2] >> (at % 2 * 4) & 15;
-          uint8_t* word = to + (k / 8 * kPanelOuts + o) * 4;
-          word[k % 2 * 2 + k % 8 / 4] = static_cast<uint8_t>(word[k % 2 * 2 + k % 8 / 4] | nibble << (k % 4 / 2 * 4));
-        }
-      }
+// Nibbles 0, 2, 4 and 6 of a word to its low half, the others to the high one.
+uint32_t even_nibbles_first(uint32_t word) {
+  const auto gathered = [](uint32_t bytes) {
+    bytes = (bytes | bytes >> 4) & 0x00ff00ff;
+    return (bytes | bytes >> 8) & 0xffff;
+  };
+  return gathered(word & 0x0f0f0f0f) | gathered(word >> 4 & 0x0f0f0f0f) << 16;
+}
+
+// One output's scales and codes, zeros behind them, to its place `o` in the panel: for each group kCount times an Element as
+// change(element) makes it.
+template <typename Element, int kCount, typename Change>
+void put_row(const TierPanels& t, const uint8_t* codes, const bf16* scales, int64_t o, uint8_t* panel, Change change) {
+  for (int64_t g = 0; g < t.groups; ++g, codes += sizeof(Element) * kCount, panel += t.group_bytes()) {
+    std::memcpy(panel + o * 2, scales + g, 2);
+    for (int64_t i = 0; i < kCount; ++i) {
+      Element e;
+      std::memcpy(&e, codes + static_cast<size_t>(i) * sizeof e, sizeof e);
+      e = change(e);
+      std::memcpy(panel + kPanelOuts * 2 + static_cast<size_t>(i * kPanelOuts + o) * sizeof e, &e, sizeof e);
     }
+  }
+}
+
+void put_row(const TierPanels& t, const uint8_t* codes, const bf16* scales, int64_t o, uint8_t* panel) {
+  switch (t.codes) {
+    case TierPanels::Codes::kInt8:
+      return put_row<uint16_t, kTierGroup / 2>(t, codes, scales, o, panel, [](uint16_t pair) { return pair; });
+    case TierPanels::Codes::kE4m3:
+      return put_row<uint32_t, kTierGroup / 4>(t, codes, scales, o, panel, [](uint32_t quad) { return quad; });
+    case TierPanels::Codes::kNibbles:
+      return put_row<uint32_t, kTierGroup / 8>(t, codes, scales, o, panel, even_nibbles_first);
   }
 }
 
@@ -70,7 +80,7 @@ void pack_tier_panel(const PackedLinear& w, Tier tier, int64_t group, int64_t in
   tier_rows(w.parts[static_cast<size_t>(group)], tier, w.first_out(index), outs, codes.data(), scales.data());
   for (int64_t o = 0; o < outs; ++o) {
     std::copy_n(codes.data() + o * row_codes, row_codes, row.data());
-    put_row(t, row, scales.data() + o * t.groups, o, panel);
+    put_row(t, row.data(), scales.data() + o * t.groups, o, panel);
   }
 }
 

@@ -105,6 +105,10 @@ CheckpointInfo inspect_checkpoint(const std::string& checkpoint, const std::file
   info.tensor_bytes = files.checkpoint.tensor_bytes();
   info.tiers = stored_tiers(files.config);
   info.keeps_bf16 = quantization && quantization->keeps_bf16;
+  if (quantization && quantization->folded) {
+    info.folded_by = path_text(quantization->folded->calibration);
+    info.folded_conversations = quantization->folded->conversations;
+  }
   info.chat_template = files.chat_template.style_name();
   info.chat_template_note = files.chat_template.note();
   info.min_pixels = files.preprocessor.image.min_pixels;

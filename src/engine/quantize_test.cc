@@ -392,6 +392,9 @@ TEST(Quantize, FoldsWhatIsInFourBitsAndSaysSo) {
   EXPECT_EQ(told["conversations"], 1);
   EXPECT_EQ(told["alpha"]["L4.o_proj"], report.folded[1].alpha);
   EXPECT_EQ(told["alpha"].size(), 2u);
+  const CheckpointInfo info = inspect_checkpoint(o.folder.string(), {});
+  EXPECT_EQ(info.folded_by, "some.jsonl");
+  EXPECT_EQ(info.folded_conversations, 1);
   EXPECT_EQ(config["tie_word_embeddings"], true);
   // Nothing but these and what makes their inputs has changed.
   std::set<string> changed;

@@ -57,11 +57,18 @@ struct VisionConfig {
   int64_t merge_unit() const { return merge_size * merge_size; }
 };
 
+// By what a checkpoint was calibrated.
+struct Folded {
+  std::string calibration;  // a file's name
+  int64_t conversations = 0;
+};
+
 // What a checkpoint that Vireo quantised has in which tier.
 struct Quantization {
   std::map<std::string, Tier> tiers;  // by projection, or by L<layer>.<projection>, which goes first
   bool keeps_bf16 = false;            // beside the codes
   bool experts_out_in = false;        // stacked experts in BF16 are [E, out, in]
+  std::optional<Folded> folded;
 
   TierPlan plan() const { return {Tier::kBf16, tiers}; }
 };

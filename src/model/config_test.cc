@@ -261,10 +261,13 @@ TEST_F(Config, RefusesQuantisedWeights) {
 TEST_F(Config, ReadsWhatVireoQuantised) {
   EXPECT_FALSE(load().quantization);
   const string good = R"({"quant_method": "vireo", "format_version": 1, "group_size": 16, "keep_bf16": true,
+    "folded": {"calibration": "some.jsonl", "conversations": 3, "alpha": {}},
     "tiers": {"gate_up": "w4", "L27.gate_up": "int8", "lm_head": "bf16"}})";
   set("/quantization_config", good);
   const Quantization q = load().quantization.value();
   EXPECT_TRUE(q.keeps_bf16);
+  EXPECT_EQ(q.folded.value().calibration, "some.jsonl");
+  EXPECT_EQ(q.folded.value().conversations, 3);
   EXPECT_EQ(q.plan().of(3, "gate_up"), Tier::kW4);
   EXPECT_EQ(q.plan().of(27, "gate_up"), Tier::kInt8);
   EXPECT_EQ(q.plan().of(-1, "lm_head"), Tier::kBf16);
@@ -282,6 +285,10 @@ TEST_F(Config, ReadsWhatVireoQuantised) {
   EXPECT_REFUSED(error_at("format_version", "\"1\""), "'format_version' is \"1\"", "integer");
   EXPECT_REFUSED(error_at("group_size", "32"), "'group_size' is 32", "only 16 is built");
   EXPECT_REFUSED(error_at("keep_bf16", "1"), "'keep_bf16' is 1");
+  EXPECT_REFUSED(error_at("folded", "true"), "'folded' is 'true'", "vireo quantize");
+  EXPECT_REFUSED(error_at("folded", "{}"), "folded: 'conversations' is missing");
+  EXPECT_REFUSED(error_at("folded/conversations", "-1"), "'conversations' is -1");
+  EXPECT_REFUSED(error_at("folded/calibration", "[]"), "'calibration' is a list");
   EXPECT_REFUSED(error_at("tiers", "[]"), "'tiers' is missing or not an object");
   for (const char* tier : {"\"w5\"", "\"NVFP4\"", "8", "null"}) {
     EXPECT_REFUSED(error_at("tiers/gate_up", tier), "'tiers' has gate_up as", "w8, w4, int8, int4, nvfp4");

@@ -50,6 +50,13 @@ Quantization read_quantization(const Json& json, int64_t layers, const std::stri
   Quantization q;
   q.keeps_bf16 = get_bool_or(json, "keep_bf16", what, false);
   q.experts_out_in = get_bool_or(json, "experts_out_in", what, false);
+  if (const Json* folded = find_key(json, "folded")) {
+    if (!folded->is_object())
+      refuse(what, fmt::format("'folded' is {}, not an object: {}", in_quotes(folded->dump()), kAgain));
+    const std::string where = what + ", folded";
+    q.folded = {get_string_or(*folded, "calibration", where, ""),
+                get_int(*folded, "conversations", where, 0, std::numeric_limits<int64_t>::max())};
+  }
   const Json* tiers = find_key(json, "tiers");
   if (!tiers || !tiers->is_object()) refuse(what, fmt::format("'tiers' is missing or not an object: {}", kAgain));
   const std::set<std::string> keys = keys_of(layers);

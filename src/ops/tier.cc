@@ -42,8 +42,9 @@ uint8_t to_integer(float value, float most) {
   return static_cast<uint8_t>(static_cast<int8_t>(rounded(std::clamp(value, -most, most))));
 }
 
-uint8_t to_code(Tier tier, float value) {
-  switch (tier) {
+template <Tier kTier>
+uint8_t to_code(float value) {
+  switch (kTier) {
     case Tier::kW8:
       return to_e4m3(value);
     case Tier::kW4:
@@ -123,14 +124,13 @@ double tier_bits(Tier tier) {
 }
 
 uint8_t to_e4m3(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint8_t sign = static_cast<uint8_t>(bits >> 24 & 0x80);
-  const float magnitude = std::fabs(value);
-  if (!(magnitude < kE4m3Most)) return sign | 0x7e;
+  const uint32_t bits = std::bit_cast<uint32_t>(value), m = bits & 0x7fffffff;
+  const float magnitude = std::fabs(value), most = magnitude < kE4m3Most ? magnitude : kE4m3Most;
   // Below 2^-6 codes count 2^-9.
-  if (magnitude < 0x1p-6f) return sign | static_cast<uint8_t>(rounded(magnitude * 512));
-  const uint32_t m = bits & 0x7fffffff;
-  return sign | static_cast<uint8_t>(((m + 0x7ffff + (m >> 20 & 1)) >> 20) - (120u << 3));
+  const auto small = static_cast<int32_t>(rounded(most * 512));
+  const auto normal = static_cast<int32_t>((m + 0x7ffff + (m >> 20 & 1)) >> 20) - (120 << 3);
+  const int32_t code = most < 0x1p-6f ? small : normal, whole = magnitude < kE4m3Most ? code : 0x7e;
+  return static_cast<uint8_t>(static_cast<uint32_t>(whole) | (bits >> 24 & 0x80));
 }
 
 float from_e4m3(uint8_t code) {
@@ -152,41 +152,73 @@ float from_e2m1(uint8_t code) {
   return code & 8 ? -kE2m1[code & 7] : kE2m1[code & 7];
 }
 
-void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales, float tensor_scale) {
-  const float most = most_of(tier);
-  const bool nibbles = has_nibbles(tier);
+namespace {
+
+// Bits of magnitudes are in the magnitudes' order, and of this type compilers make vectors.
+int16_t magnitude_bits(bf16 v) {
+  return static_cast<int16_t>(v.bits & 0x7fff);
+}
+constexpr int16_t kInfinityBits = 0x7f80;
+
+// Codes of `count` weights, a byte each.
+template <Tier kTier>
+void to_codes(const bf16* weights, int64_t count, float scale, uint8_t* codes) {
+  for (int64_t k = 0; k < count; ++k) {
+    codes[k] = to_code<kTier>(scale > 0 ? to_float(weights[k]) / scale : 0.0f);
+  }
+}
+
+template <Tier kTier>
+void quantize_row_to(const bf16* row, int64_t cols, uint8_t* codes, bf16* scales, float tensor_scale) {
+  const float most = most_of(kTier);
   for (int64_t first = 0; first < cols; first += kTierGroup) {
-    const int64_t end = std::min(cols, first + kTierGroup);
-    float largest = 0;
-    bool finite = true;
-    for (int64_t k = first; k < end; ++k) {
-      largest = std::max(largest, std::fabs(to_float(row[k])));
-      finite &= std::isfinite(to_float(row[k]));
-    }
-    const float wanted = largest / most;
-    const float stored = tier == Tier::kNvfp4 ? from_e4m3(to_e4m3(wanted / tensor_scale)) * tensor_scale : wanted;
-    const bf16 rounded = to_bf16(finite ? stored : std::numeric_limits<float>::quiet_NaN());
+    const int64_t count = std::min(cols - first, kTierGroup);
+    int16_t bits = 0;
+    for (int64_t k = first; k < first + count; ++k) bits = std::max(bits, magnitude_bits(row[k]));
+    const float wanted = to_float(bf16{static_cast<uint16_t>(bits)}) / most;
+    const float stored = kTier == Tier::kNvfp4 ? from_e4m3(to_e4m3(wanted / tensor_scale)) * tensor_scale : wanted;
+    const bf16 rounded = to_bf16(bits < kInfinityBits ? stored : std::numeric_limits<float>::quiet_NaN());
     const float scale = to_float(rounded);
     scales[first / kTierGroup] = rounded;
-    for (int64_t k = first; k < end; ++k) {
-      const uint8_t code = scale > 0 ? to_code(tier, to_float(row[k]) / scale) : uint8_t{0};
-      if (!nibbles) {
-        codes[k] = code;
-      } else if (k % 2 == 0) {
-        codes[k / 2] = code;
-      } else {
-        codes[k / 2] = static_cast<uint8_t>(codes[k / 2] | code << 4);
-      }
+    uint8_t group[kTierGroup] = {};
+    if (count == kTierGroup) {
+      to_codes<kTier>(row + first, kTierGroup, scale, group);  // the usual case, as vectors
+    } else {
+      to_codes<kTier>(row + first, count, scale, group);
+    }
+    if (!has_nibbles(kTier)) {
+      std::copy_n(group, count, codes + first);
+      continue;
+    }
+    for (int64_t k = 0; k < count; k += 2) {
+      codes[(first + k) / 2] = static_cast<uint8_t>(group[k] | group[k + 1] << 4);
     }
   }
 }
 
+}  // namespace
+
+void quantize_row(Tier tier, const bf16* row, int64_t cols, uint8_t* codes, bf16* scales, float tensor_scale) {
+  switch (tier) {
+    case Tier::kW8:
+      return quantize_row_to<Tier::kW8>(row, cols, codes, scales, tensor_scale);
+    case Tier::kW4:
+      return quantize_row_to<Tier::kW4>(row, cols, codes, scales, tensor_scale);
+    case Tier::kInt8:
+      return quantize_row_to<Tier::kInt8>(row, cols, codes, scales, tensor_scale);
+    case Tier::kInt4:
+      return quantize_row_to<Tier::kInt4>(row, cols, codes, scales, tensor_scale);
+    default:
+      CHECK(tier == Tier::kNvfp4);
+      return quantize_row_to<Tier::kNvfp4>(row, cols, codes, scales, tensor_scale);
+  }
+}
+
 bf16 largest_magnitude(const bf16* values, int64_t count) {
-  // Bits of magnitudes are in the magnitudes' order, and of this type compilers make vectors.
   int16_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
-    const auto magnitude = static_cast<int16_t>(values[i].bits & 0x7fff);
-    largest = std::max(largest, magnitude < 0x7f80 ? magnitude : int16_t{0});
+    const int16_t magnitude = magnitude_bits(values[i]);
+    largest = std::max(largest, magnitude < kInfinityBits ? magnitude : int16_t{0});
   }
   return bf16{static_cast<uint16_t>(largest)};
 }
