@@ -46,7 +46,8 @@ struct Kernels {
   // Up to 16 rows of a bf16 matrix, `stride` apart, as one panel.
   void (*pack_panel)(const bf16* rows, int64_t stride, int64_t outs, int64_t k, bf16* panel);
 
-  // A row of `cols` floats as tier_product reads it: floats, or 16-bit integers with a scale per group of 16; zeros at the end.
+  // A row of `cols` floats as tier_product reads it, with zeros up to whole groups of 16: floats times a power of two, and one behind
+  // them that makes up for it; or 16-bit integers, and behind them a scale for each group.
   void (*to_tier_input)(const TierPanels& panels, const float* x, int64_t cols, void* row);
   // As product, over panels [first, first + count) of quantised weights; rows are `row_bytes` apart.
   void (*tier_product)(const TierPanels& panels, const void* inputs, int64_t row_bytes, int64_t rows, int64_t first,

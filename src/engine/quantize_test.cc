@@ -2,7 +2,6 @@
 // in them is refused.
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/quantize.h"
-#include "base/cosine.h"
 
 #include <gtest/gtest.h>
 
@@ -11,6 +10,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/cosine.h"
 #include "engine/model.h"
 #include "engine/output_folder.h"
 #include "engine/test_experts.h"

@@ -288,6 +288,8 @@ TEST_F(Config, ReadsWhatVireoQuantised) {
   EXPECT_REFUSED(error_at("folded", "true"), "'folded' is 'true'", "vireo quantize");
   EXPECT_REFUSED(error_at("folded", "{}"), "folded: 'conversations' is missing");
   EXPECT_REFUSED(error_at("folded/conversations", "-1"), "'conversations' is -1");
+  EXPECT_REFUSED(error_at("folded", R"({"conversations": 3})"), "folded: 'calibration' is missing", "vireo quantize");
+  EXPECT_REFUSED(error_at("folded/calibration", "\"\""), "'calibration' is missing or empty");
   EXPECT_REFUSED(error_at("folded/calibration", "[]"), "'calibration' is a list");
   EXPECT_REFUSED(error_at("tiers", "[]"), "'tiers' is missing or not an object");
   for (const char* tier : {"\"w5\"", "\"NVFP4\"", "8", "null"}) {

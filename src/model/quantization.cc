@@ -56,6 +56,7 @@ Quantization read_quantization(const Json& json, int64_t layers, const std::stri
     const std::string where = what + ", folded";
     q.folded = {get_string_or(*folded, "calibration", where, ""),
                 get_int(*folded, "conversations", where, 0, std::numeric_limits<int64_t>::max())};
+    if (q.folded->calibration.empty()) refuse(where, fmt::format("'calibration' is missing or empty: {}", kAgain));
   }
   const Json* tiers = find_key(json, "tiers");
   if (!tiers || !tiers->is_object()) refuse(what, fmt::format("'tiers' is missing or not an object: {}", kAgain));

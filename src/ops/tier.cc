@@ -182,7 +182,7 @@ void quantize_row_to(const bf16* row, int64_t cols, uint8_t* codes, bf16* scales
     scales[first / kTierGroup] = rounded;
     uint8_t group[kTierGroup] = {};
     if (count == kTierGroup) {
-      to_codes<kTier>(row + first, kTierGroup, scale, group);  // the usual case, as vectors
+      to_codes<kTier>(row + first, kTierGroup, scale, group);  // a count that compilers know: as vectors
     } else {
       to_codes<kTier>(row + first, count, scale, group);
     }

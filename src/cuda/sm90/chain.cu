@@ -71,7 +71,7 @@ static_assert(sizeof(Link) % 16 == 0 && sizeof(Link) <= 16 * 32);
 
 constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
-// Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier: more of these, for whose products wait for nothing else.
+// Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier: more of these, where memory hides no meeting.
 constexpr int kGroup = 4, kCodedGroup = 8;
 constexpr int kPartsGroup = std::max(kGroup, kCodedGroup* kChunkOuts / kTileOuts);  // in tiles of 8
 // Stages of a block that are under way at once. More bring no more bytes a second, and what blocks send each other queues behind them.
@@ -99,8 +99,8 @@ constexpr int kPartStages = kPartWarps / 2;
 
 // The slots and words of a launch, as a link sees them.
 struct Mail {
-  int32_t*
-      sent;  // blocks that have sent all of a product, or units of attention that are on their way, by link, and behind them parts
+  // By link: blocks that have sent all of a product, or units of attention that are on their way; behind these parts.
+  int32_t* sent;
   int expected;  // of the link before
   Slot* slots;
   Word* partials;
