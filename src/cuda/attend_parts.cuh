@@ -62,11 +62,11 @@ template <int kDim, bool kCodes>
 struct ValueSums {
   float of[kDim / 16][4] = {};
 
-  // Where a lane's sum of[b][r] belongs.
-  __device__ __forceinline__ static int head(int r) { return threadIdx.x % 4 * 2 + r % 2; }
-  __device__ __forceinline__ static int dim(int b, int r) {
-    const int row = r / 2 * 8 + threadIdx.x % 32 / 4;
-    return kCodes ? b / 2 * 32 + row * 2 + b % 2 : b * 16 + row;
+  // A lane's sum of[b][r] is of head first_head() + r % 2, dim first_dim() + further(b, r).
+  __device__ __forceinline__ static int first_head() { return threadIdx.x % 4 * 2; }
+  __device__ __forceinline__ static int first_dim() { return threadIdx.x % 32 / 4 * (kCodes ? 2 : 1); }
+  __device__ __forceinline__ static constexpr int further(int b, int r) {
+    return kCodes ? b / 2 * 32 + r / 2 * 16 + b % 2 : b * 16 + r / 2 * 8;
   }
 
   // Those of 16 more tokens: value_at(token, piece) is where the 16 bytes `piece` of a value begin.
@@ -136,10 +136,21 @@ struct PlainParts {
   const float* from;
   int head_dim, d;
   struct Batch {
-    float values[kPartBatch];
+    float values[kPartBatch], factors[kPartBatch];
     float2 scores[kPartBatch];
     __device__ __forceinline__ float value(int j) const { return values[j]; }
-    __device__ __forceinline__ float largest(int j) const { return scores[j].x; }
+    __device__ __forceinline__ float most() const {
+      float most = scores[0].x;
+#pragma unroll
+      for (int j = 1; j < kPartBatch; ++j) most = fmaxf(most, scores[j].x);
+      return most;
+    }
+    // The first `count` count.
+    __device__ __forceinline__ void weigh(float most, int count) {
+#pragma unroll
+      for (int j = 0; j < kPartBatch; ++j) factors[j] = j < count ? exp2f(scores[j].x - most) : 0.0f;
+    }
+    __device__ __forceinline__ float factor(int j) const { return factors[j]; }
     __device__ __forceinline__ float total(int j) const { return scores[j].y; }
   };
   // Those from `begin` on; behind the last they are the last.
@@ -161,22 +172,20 @@ __device__ __forceinline__ float add_parts(const Source& source, int parts) {
   float most = -INFINITY, sum = 0, total = 0;
 #pragma unroll 1
   for (int begin = 0; begin < parts; begin += kPartBatch) {
-    const typename Source::Batch part = source.read(begin, parts);
-    float batch_most = most;
-#pragma unroll
-    for (int j = 0; j < kPartBatch; ++j) batch_most = fmaxf(batch_most, part.largest(j));
+    typename Source::Batch part = source.read(begin, parts);
+    const float batch_most = fmaxf(most, part.most());
     const float keep = exp2f(most - batch_most);
     sum *= keep;
     total *= keep;
     most = batch_most;
+    part.weigh(most, parts - begin);
 #pragma unroll
     for (int j = 0; j < kPartBatch; ++j) {
-      const float factor = begin + j < parts ? exp2f(part.largest(j) - most) : 0.0f;
-      sum = fmaf(factor, part.value(j), sum);
-      total = fmaf(factor, part.total(j), total);
+      sum = fmaf(part.factor(j), part.value(j), sum);
+      total = fmaf(part.factor(j), part.total(j), total);
     }
   }
-  return sum / total;
+  return __fdividef(sum, total);
 }
 
 }  // namespace vireo::cuda

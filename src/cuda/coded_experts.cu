@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     __syncwarp();
     fetch();
   }
-  const float part = sum_of_quad(sums.of[0]) * Decoder<kTier>::kUnit;
+  const float part = sum_of_quad(sums.of[0], threadIdx.x % 32) * Decoder<kTier>::kUnit;
   if (lane % 4 < 2) parts[warp * kChunkOuts + lane % 2 * (kChunkOuts / 2) + lane / 4] = part;
   __syncthreads();
   if (warp > 0) return;

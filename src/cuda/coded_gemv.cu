@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, Tie
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (kRows > 1 && r >= a.rows) break;
-      const float v = sum_of_quad(sums.of[r]) * Decoder<kTier>::kUnit;
+      const float v = sum_of_quad(sums.of[r], threadIdx.x % 32) * Decoder<kTier>::kUnit;
       if (lane % 4 < 2) to[r * kChunkOuts] = v;
     }
     __syncthreads();

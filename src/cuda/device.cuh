@@ -127,6 +127,12 @@ __device__ __forceinline__ float warp_sum(float v) {
   return v;
 }
 
+__device__ __forceinline__ float warp_max(float v) {
+#pragma unroll
+  for (int offset = 16; offset > 0; offset /= 2) v = fmaxf(v, __shfl_xor_sync(kAllLanes, v, offset));
+  return v;
+}
+
 // The sum over all threads of a block of whole warps, the same in every thread. May be called again at once.
 __device__ __forceinline__ float block_sum(float v) {
   __shared__ float sums[32];
@@ -138,7 +144,7 @@ __device__ __forceinline__ float block_sum(float v) {
 }
 
 __device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + __expf(-x));
+  return __fdividef(x, 1.0f + __expf(-x));
 }
 __device__ __forceinline__ float gelu_tanh(float x) {
   const float u = 0.7978845608028654f * (x + 0.044715f * x * x * x);

@@ -48,10 +48,11 @@ struct Crew {
   __device__ __forceinline__ int sum_of(int k) const { return kTeams == 1 ? k / 2 % 2 : 0; }
 };
 
-// The first pairs of norm weights of a thread, read before the kernel ahead has ended.
+// The first pairs of norm weights of a thread and 1 / columns, read and divided before the kernel ahead has ended.
 template <int kPairs>
 struct NormWeights {
   float2 pairs[kPairs];
+  float inverse;
 };
 
 __device__ __forceinline__ float2 pair_of(const float* row, int c, int columns) {
@@ -62,6 +63,7 @@ __device__ __forceinline__ float2 pair_of(const float* row, int c, int columns) 
 template <int kPairs, int kTeams>
 __device__ __forceinline__ NormWeights<kPairs> first_weights(const GemvArguments& a, Crew<kTeams> crew) {
   NormWeights<kPairs> w;
+  w.inverse = a.norm ? 1.0f / static_cast<float>(a.in) : 0.0f;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     w.pairs[i] = a.norm ? pair_of(a.norm, crew.column(i), a.in) : float2{};
@@ -123,7 +125,7 @@ __device__ __forceinline__ void stage_normed(const GemvArguments& a, const NormW
     const float2 v = pair_at(crew.column(i));
     (crew.sum_of(i) == 0 ? squares[0] : squares[1]) += v.x * v.x + v.y * v.y;
   }
-  const float scale = rsqrtf(sum_of_all(squares[0], squares[1]) / static_cast<float>(a.in) + a.eps) * kSizeOfRows<kStaging>;
+  const float scale = rsqrtf(sum_of_all(squares[0], squares[1]) * w.inverse + a.eps) * kSizeOfRows<kStaging>;
 #pragma unroll
   for (int i = 0; i < kPairs; ++i) {
     const int c = crew.column(i);

@@ -105,19 +105,45 @@ struct CodedSums {
   float of[kRows][2] = {};
 };
 
+// What a lane brings of one row to the products of half a chunk.
+struct HalfInputs {
+  uint4 first, second;
+};
+
 // 128 inputs of `rows` rows of x in shared memory, `row_bytes` apart, and 32 bytes of zeros.
 struct CodedInputs {
   uint32_t x, zeros;
   int row_bytes, rows;
+
+  __device__ __forceinline__ HalfInputs read(int row, int half) const {
+    const int lane = threadIdx.x % 32, group = lane / 4;
+    const bool mine = group == lane % 4 + half * 4;
+    const uint32_t at = mine ? x + row * row_bytes + group * (kTierGroup * 2) : zeros;
+    return {load_shared(at), load_shared(at + 16)};
+  }
 };
 inline constexpr int kZeroBytes = 32;
 
+// Those of one row in registers, for several chunks.
+struct HeldInputs {
+  static constexpr int rows = 1;
+  HalfInputs halves[2];
+
+  __device__ __forceinline__ HeldInputs(const CodedInputs& in, bool exist) : halves{in.read(0, 0), in.read(0, 1)} {
+    if (exist) return;
+    constexpr uint4 kNone = {0, 0, 0, 0};
+    halves[0] = halves[1] = {kNone, kNone};
+  }
+  __device__ __forceinline__ HalfInputs read(int /*row*/, int half) const { return halves[half]; }
+};
+
 // sums += a chunk in shared memory times x. A product takes four inputs of each of four groups, and column n of b has those of group n and
 // zeros: what one accumulator gathers is of one group.
-template <Tier kTier, int kRows>
-__device__ __forceinline__ void multiply_chunk(uint32_t chunk, const CodedInputs& in, CodedSums<kRows>& sums) {
+// Inputs: CodedInputs or HeldInputs.
+template <Tier kTier, int kRows, typename Inputs>
+__device__ __forceinline__ void multiply_chunk(uint32_t chunk, const Inputs& in, CodedSums<kRows>& sums) {
   constexpr int kWords = kHasNibbles<kTier> ? 1 : 2;  // of a product
-  const int lane = threadIdx.x % 32, group = lane / 4;
+  const int lane = threadIdx.x % 32;
   const uint2 scale = load_shared_pair(chunk + kChunkBytes<kTier> - kChunkScaleBytes + lane * 8);
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -140,14 +166,12 @@ __device__ __forceinline__ void multiply_chunk(uint32_t chunk, const CodedInputs
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (kRows > 1 && r >= in.rows) break;
-      const bool mine = group == lane % 4 + half * 4;
-      const uint32_t at = mine ? in.x + r * in.row_bytes + group * (kTierGroup * 2) : in.zeros;
-      const uint4 first = load_shared(at), second = load_shared(at + 16);
+      const HalfInputs x = in.read(r, half);
       float c[4];
-      multiply(c, a[0], first.x, first.y);
-      multiply_add(c, a[1], first.z, first.w);
-      multiply_add(c, a[2], second.x, second.y);
-      multiply_add(c, a[3], second.z, second.w);
+      multiply(c, a[0], x.first.x, x.first.y);
+      multiply_add(c, a[1], x.first.z, x.first.w);
+      multiply_add(c, a[2], x.second.x, x.second.y);
+      multiply_add(c, a[3], x.second.z, x.second.w);
       sums.of[r][0] += low_bf16(scale.x) * c[0];
       sums.of[r][0] += high_bf16(scale.x) * c[1];
       sums.of[r][1] += low_bf16(scale.y) * c[2];
@@ -157,8 +181,8 @@ __device__ __forceinline__ void multiply_chunk(uint32_t chunk, const CodedInputs
 }
 
 // The sum of four lanes: of the first output in those whose number is even, of the second in the others.
-__device__ __forceinline__ float sum_of_quad(const float (&of)[2]) {
-  const bool second = threadIdx.x % 2 == 1;
+__device__ __forceinline__ float sum_of_quad(const float (&of)[2], int lane) {
+  const bool second = lane % 2 == 1;
   float v = second ? of[1] : of[0];
   v += __shfl_xor_sync(kAllLanes, second ? of[0] : of[1], 1);
   return v + __shfl_xor_sync(kAllLanes, v, 2);

@@ -155,13 +155,14 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
     bring_new(first, tile, scales, k_weight);
     __syncwarp();
     wait_for(shared_address(&arrived[warp][turn]), i / turns & 1);
-    if (first < length) sums.add(queries, group, shared_address(tile), length - first, a.scale, scales);
+    if (first < length) sums.add(queries, group, shared_address(tile), length - first, a.scale, scales, i == 0);
     if (i + turns >= count) continue;
     order_copies();
     __syncwarp();
     send(i + turns);
   }
-  sums.put(group, tile_at(warp, 0));
+  const auto parts_of = [&](int w) { return reinterpret_cast<float*>(tile_at(w, 0)); };
+  sums.put(group, parts_of(warp));
   __syncthreads();
   // The warps' sums become one.
   const int64_t first_head = row * int64_t{a.heads} + int64_t{kv_head} * group;
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(kPartWarps * 32, 2) attend_bulk_kernel(BulkArg
 #pragma unroll 1
   for (int i = threadIdx.x; i < group * kDim; i += blockDim.x) {
     const int h = i / kDim, d = i % kDim;
-    const JoinedPart p = join_warps<kDim, kCodes>(h, d, [&](int w) { return tile_at(w, 0); });
+    const JoinedPart p = join_warps<kDim, kCodes>(h, d, parts_of);
     if (runs.runs == 1) {
       store_float(out + i, p.sum / p.total);
       continue;

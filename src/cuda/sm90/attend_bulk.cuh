@@ -112,9 +112,9 @@ struct WarpSums {
   ValueSums<kDim, kCodes> sums;
   float largest = -INFINITY, total = 0;
 
-  // `tokens` of a tile of 16, not none.
+  // `tokens` of a tile of 16, not none. is_first: there are no sums yet.
   __device__ __forceinline__ void add(const Queries<kDim, kCodes>& queries, int heads, uint32_t keys, int tokens,
-                                      float scale, const TokenScales& of) {
+                                      float scale, const TokenScales& of, bool is_first) {
     using T = WarpTile<kDim, kCodes>;
     const int lane = threadIdx.x % 32;
     uint4 q[kDim / 32];
@@ -128,34 +128,44 @@ struct WarpSums {
                                [&](int j) { return load_shared(keys + T::place(token, j * 4 + lane % 4)); });
     }
     const WarpWeights weights = soften<kCodes>(scores, tokens, scale, of, largest);
-    const float keep = exp2f(largest - weights.largest);
+    const float share = exp2f(largest - weights.largest);
+    if (!is_first) keep(share);
+    total = fmaf(total, share, weights.total);
     largest = weights.largest;
-    total = fmaf(total, keep, weights.total);
-    const float of_head[2] = {__shfl_sync(kAllLanes, keep, lane % 4 * 8), __shfl_sync(kAllLanes, keep, lane % 4 * 8 + 4)};
-#pragma unroll
-    for (int b = 0; b < kDim / 16; ++b) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) sums.of[b][r] *= of_head[r % 2];
-    }
     const uint32_t values = keys + T::kValues;
     sums.add(weights, [&](int token, int piece) { return values + T::place(token, piece); });
   }
 
-  // As a part of each head, which lies where a tile's keys were.
-  __device__ __forceinline__ void put(int heads, void* tile) const {
+  // As a part of each head, one after the other. They may lie where a tile's keys were.
+  __device__ __forceinline__ void put(int heads, float* parts) const {
     constexpr int kPart = WarpTile<kDim, kCodes>::kPart;
-    const int lane = threadIdx.x % 32;
-    float* parts = static_cast<float*>(tile);
+    const int lane = threadIdx.x % 32, head = sums.first_head();
+    float* mine = parts + head * kPart + sums.first_dim();
     __syncwarp();  // the keys are read
 #pragma unroll
-    for (int b = 0; b < kDim / 16; ++b) {
+    for (int h = 0; h < 2; ++h) {
+      if (head + h >= heads) continue;
 #pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        if (sums.head(r) < heads) parts[sums.head(r) * kPart + sums.dim(b, r)] = sums.of[b][r];
+      for (int b = 0; b < kDim / 16; ++b) {
+        mine[h * kPart + sums.further(b, h)] = sums.of[b][h];
+        mine[h * kPart + sums.further(b, h + 2)] = sums.of[b][h + 2];
       }
     }
     if (lane / 4 < heads && lane % 4 == 0) {
       *reinterpret_cast<float2*>(parts + lane / 4 * kPart + kDim) = {largest, total};
+    }
+  }
+
+ private:
+  // This much of the sums, as the lanes of a head say.
+  __device__ __forceinline__ void keep(float share) {
+    const int lane = threadIdx.x % 32;
+    const float of_head[2] = {__shfl_sync(kAllLanes, share, lane % 4 * 8),
+                              __shfl_sync(kAllLanes, share, lane % 4 * 8 + 4)};
+#pragma unroll
+    for (int b = 0; b < kDim / 16; ++b) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) sums.of[b][r] *= of_head[r % 2];
     }
   }
 };
@@ -171,15 +181,15 @@ struct PartRuns {
   return {parts, of_run, of_run > 0 ? (parts + of_run - 1) / of_run : 0};
 }
 
-// The warps' parts as one, for output d of head h: sum / total, the largest score, the sum of weights. `tile_of` is where a warp's
-// tile begins.
+// The warps' parts as one, for output d of head h: sum / total, the largest score, the sum of weights. `parts_of` is where a warp put its
+// own.
 struct JoinedPart {
   float sum, most, total;
 };
-template <int kDim, bool kCodes, typename TileOf>
-[[maybe_unused]] __device__ __forceinline__ JoinedPart join_warps(int h, int d, TileOf tile_of) {
+template <int kDim, bool kCodes, typename PartsOf>
+[[maybe_unused]] __device__ __forceinline__ JoinedPart join_warps(int h, int d, PartsOf parts_of) {
   JoinedPart p = {0, -INFINITY, 0};
-  const auto part_of = [&](int w) { return reinterpret_cast<const float*>(tile_of(w)) + h * WarpTile<kDim, kCodes>::kPart; };
+  const auto part_of = [&](int w) { return parts_of(w) + h * WarpTile<kDim, kCodes>::kPart; };
 #pragma unroll
   for (int w = 0; w < kPartWarps; ++w) p.most = fmaxf(p.most, part_of(w)[kDim]);
 #pragma unroll

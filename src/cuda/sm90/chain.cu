@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "base/check.h"
@@ -130,23 +131,38 @@ struct MailParts {
   uint32_t tag;
   int d;
   using Raw = Word;
-  __device__ __forceinline__ Raw begin(int i) const { return read_word(words + i); }
+  // A word, or what stands for one that there is not.
+  struct At {
+    const Word* word;
+    bool exists;
+    float instead;
+  };
+  __device__ __forceinline__ Raw begin(const At& at) const {
+    return read_word(at.word, at.exists, Word{tag} << 32 | __float_as_uint(at.instead));
+  }
   __device__ __forceinline__ bool is_there(Raw raw) const { return static_cast<uint32_t>(raw >> 32) == tag; }
   struct Batch {
     Word raw[kPartBatch + 2];
+    float my_factor;
     __device__ __forceinline__ float value(int j) const { return float_of(raw[j]); }
-    __device__ __forceinline__ float largest(int j) const {
-      return __shfl_sync(kAllLanes, float_of(raw[kPartBatch]), j);
+    __device__ __forceinline__ float most() const { return warp_max(float_of(raw[kPartBatch])); }
+    __device__ __forceinline__ void weigh(float most, int count) {
+      my_factor = my_part() < count ? exp2f(float_of(raw[kPartBatch]) - most) : 0.0f;
     }
+    __device__ __forceinline__ float factor(int j) const { return __shfl_sync(kAllLanes, my_factor, j); }
     __device__ __forceinline__ float total(int j) const {
       return __shfl_sync(kAllLanes, float_of(raw[kPartBatch + 1]), j);
     }
   };
+  __device__ __forceinline__ static int my_part() { return threadIdx.x % 32 % kPartBatch; }
   __device__ __forceinline__ Batch read(int begin, int parts) const {
+    constexpr int kPart = kDim + 2;
+    const Word *values = words + begin * kPart + d, *scores = words + (begin + my_part()) * kPart + kDim;
+    const bool has_mine = begin + my_part() < parts;
     Batch b;
     const auto word = [&](int i) {
-      const int j = i < kPartBatch ? i : threadIdx.x % 32 % kPartBatch;
-      return min(begin + j, parts - 1) * (kDim + 2) + (i < kPartBatch ? d : kDim + i - kPartBatch);
+      if (i < kPartBatch) return At{values + i * kPart, begin + i < parts, 0};
+      return i == kPartBatch ? At{scores, has_mine, -INFINITY} : At{scores + 1, has_mine, 0};
     };
     fetch(*this, word, b.raw);
     return b;
@@ -176,8 +192,16 @@ struct MailEnds {
   Mail mail;
   int before;           // blocks or units that x comes from
   int awaited_eighths;  // of them
-  using Old = Slot;
   static constexpr bool kFarArguments = false;
+  // What becomes of a result.
+  struct Later {
+    int out;
+    bool sends;  // of two bf16 the first does
+    float bias;
+    Slot old;
+    char* y;
+    Slot* slot;  // null: nobody reads it
+  };
 
   template <Staging kStaging>
   __device__ __forceinline__ void stage(const GemvArguments& a, int team, int padded, char* staged) const {
@@ -211,37 +235,81 @@ struct MailEnds {
     }
   }
 
-  __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int, int out) const {
+  // Before x is there.
+  __device__ __forceinline__ Later prepare(const GemvArguments& a, const Result& result) const {
+    constexpr float kNone = -0.0f;  // changes no sum
+    const int out = result.out, output = a.pairs ? out / 2 : out;
+    const bool sends = result.mine && out % (a.y_float ? 1 : a.pairs ? 4 : 2) == 0;
+    Later l = {out, sends, kNone, kEmpty, static_cast<char*>(a.y) + int64_t{output} * (a.y_float ? 4 : 2), nullptr};
+    if (link.to >= 0) l.slot = mail.slots + link.to + (a.y_float ? output : output / 2);
+    if (a.bias && result.mine) l.bias = a.bias[output + (a.pairs ? out % 2 * (a.out / 2) : 0)];
+    if (a.into == Into::kAdd && result.mine) l.old = old(a, out);  // written two links ago or earlier
+    return l;
+  }
+  __device__ __forceinline__ void send_for_old(const GemvArguments&, Later&) const {}
+  __device__ __forceinline__ void finish(const GemvArguments& a, const Later& l, float v) const {
+    v += l.bias;
+    if (a.into == Into::kAdd) return send(l, __float_as_uint(awaited_old(l) + v));
+    if (a.y_float) return send(l, __float_as_uint(v));
+    const float next = __shfl_down_sync(kAllLanes, v, 1);
+    if (!a.pairs) return send(l, pack_bf16(v, next));
+    const float gated = silu(v) * next;
+    send(l, pack_bf16(gated, __shfl_down_sync(kAllLanes, gated, 2)));
+  }
+  __device__ __forceinline__ void all_finished() const { say_sent(mail.sent + mail.link, 1); }
+
+ private:
+  __device__ __forceinline__ Slot old(const GemvArguments& a, int out) const {
     if (link.old < 0) return __float_as_uint(static_cast<const float*>(a.y)[out]);
     return read_slot(mail.slots + link.old + out);
   }
-  __device__ __forceinline__ float old(Old o, int out) const {
-    while (link.old >= 0 && o == kEmpty) o = read_slot(mail.slots + link.old + out);
+  __device__ __forceinline__ float awaited_old(const Later& l) const {
+    Slot o = l.old;
+    while (l.sends && link.old >= 0 && o == kEmpty) o = read_slot(mail.slots + link.old + l.out);
     return __uint_as_float(o);
   }
-
-  __device__ __forceinline__ void finish(const GemvArguments&, bool mine, int, int out, float v, float up,
-                                         float old) const {
-    const GemvArguments a = arguments_of(link);  // near, so read late
-    const Finished f = finished(a, out, v, up, old);
-    const float next = __shfl_down_sync(kAllLanes, f.value, a.into == Into::kSiluPairs ? 2 : 1);
-    Slot* to = mail.slots + link.to;
-    const bool sends = mine && f.counts && link.to >= 0;
-    if (sends && a.y_float) {
-      send_slot(to + f.output, __float_as_uint(f.value));
-    } else if (sends && f.output % 2 == 0) {
-      send_slot(to + f.output / 2, pack_bf16(f.value, next));
-    }
-    if (mine && f.counts) put(a, 0, f.output, f.value);
+  // A float, or two bf16.
+  __device__ __forceinline__ static void send(const Later& l, uint32_t value) {
+    if (!l.sends) return;
+    if (l.slot) send_slot(l.slot, value);
+    *reinterpret_cast<uint32_t*>(l.y) = value;
   }
-  __device__ __forceinline__ void all_finished() const { say_sent(mail.sent + mail.link, 1); }
 };
 
-// What weights a launch has: a kernel for both kinds has too few registers.
-enum class Forms { kPlain, kCoded, kBoth };
+// What weights a launch has: all BF16, all in one tier, or any. A kernel for any has too few registers, and more instructions than are kept near.
+enum class Forms { kPlain, kInt8, kW8, kInt4, kW4, kAny };
+constexpr Forms forms_of(Tier tier) {
+  return tier == Tier::kBf16   ? Forms::kPlain
+         : tier == Tier::kInt8 ? Forms::kInt8
+         : tier == Tier::kW8   ? Forms::kW8
+         : tier == Tier::kInt4 ? Forms::kInt4
+                               : Forms::kW4;
+}
+template <Forms kForms>
+struct WeightsOf;
+template <>
+struct WeightsOf<Forms::kInt8> {
+  using Coded = TierWeights<Tier::kInt8, 1>;
+};
+template <>
+struct WeightsOf<Forms::kW8> {
+  using Coded = TierWeights<Tier::kW8, 1>;
+};
+template <>
+struct WeightsOf<Forms::kInt4> {
+  using Coded = TierWeights<Tier::kInt4, 1>;
+};
+template <>
+struct WeightsOf<Forms::kW4> {
+  using Coded = TierWeights<Tier::kW4, 1>;
+};
+template <>
+struct WeightsOf<Forms::kAny> {
+  using Coded = CodedWeights<1>;
+};
 template <Forms kForms>
 __device__ __forceinline__ bool is_coded(const ProductLink& p) {
-  return kForms == Forms::kBoth ? p.tier != Tier::kBf16 : kForms == Forms::kCoded;
+  return kForms == Forms::kAny ? p.tier != Tier::kBf16 : kForms != Forms::kPlain;
 }
 
 __device__ __forceinline__ int share_of(int first) {
@@ -383,6 +451,13 @@ struct NewToken {
   }
 };
 
+// Shared memory of a block's attention: queries, the new token, then the warps' parts.
+template <int kDim, bool kCodes>
+constexpr int kAttendBytes = Queries<kDim, kCodes>::kBytes + NewToken<kDim, kCodes>::kBytes;
+constexpr int attend_bytes(int group) {
+  return kAttendBytes<128, false> + kPartWarps * group * WarpTile<128, false>::kPart * 4;
+}
+
 // The block's runs of parts of one row's attention, with norm, rotation and append before, by the first team. Each warp takes its tokens
 // of all parts of a run before the warps meet.
 template <int kDim, bool kCodes>
@@ -406,12 +481,16 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
                brings_value = is_last && query == min(group, kPartWarps - 1);
     const HeadPairs first_weight = load_head(asks ? a.q_weight : a.k_weight, kDim);
     const int slot = brings || brings_value ? load_index(s.slots) : -1;
+    const HeadAngles angles = head_angles(s.cos_sin, kDim);
+    // Where the thread's words go: first output threadIdx.x of the KV head's query heads, then kUsers further.
+    const int64_t first_head = int64_t{kv_head} * group;
+    const int run = item - kv_head * p.of.runs, d = threadIdx.x % kDim;
+    Word* to = mail.partials + ((first_head + threadIdx.x / kDim) * s.parts + run) * T::kPart + d;
     if (item == first) {
       if (threadIdx.x == kUsers - 32) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
       __syncwarp();
     }
     meet();  // queries of an item before are read
-    const HeadAngles angles = head_angles(s.cos_sin, kDim);
     if (asks) {
       queries.put(query, norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim));
     }
@@ -437,6 +516,9 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       order_copies();
       for (int i = 0; i < kPartStages; ++i, ring.next()) ring.release();
     };
+    const auto parts_of = [&](int w) {
+      return reinterpret_cast<float*>(staged + kAttendBytes<kDim, kCodes>) + w * group * T::kPart;
+    };
     WarpSums<kDim, kCodes> sums;
 #pragma unroll 1
     for (int i = 0; i < count; ++i) {
@@ -460,26 +542,24 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       __syncwarp();
       TokenScales scales;
       if (kCodes) scales.read(keys + T::kScales);
-      sums.add(queries, group, shared_address(keys), tokens, s.scale, scales);
+      sums.add(queries, group, shared_address(keys), tokens, s.scale, scales, i == 0);
     }
-    sums.put(group, tile_at(warp));
+    sums.put(group, parts_of(warp));
     meet();
-    const int64_t first_head = int64_t{kv_head} * group;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < group * kDim; i += kUsers) {
-      const int h = i / kDim, d = i % kDim;
-      const JoinedPart joined = join_warps<kDim, kCodes>(h, d, tile_at);
+    for (int h = threadIdx.x / kDim; h < group; h += kUsers / kDim, to += kUsers / kDim * s.parts * T::kPart) {
+      const JoinedPart joined = join_warps<kDim, kCodes>(h, d, parts_of);
       if (p.of.runs == 1) {
         const float v = joined.sum / joined.total, next = __shfl_down_sync(__activemask(), v, 1);
         if (d % 2 == 0) send_outputs(a, mail, (first_head + h) * kDim + d, v, next);
         continue;
       }
-      Word* to = mail.partials + ((first_head + h) * s.parts + item % p.of.runs) * T::kPart;
-      send_word(to + d, joined.sum, mail.tag());
-      if (d > 1) continue;
-      send_word(to + kDim + d, d == 0 ? joined.most : joined.total, mail.tag());
+      send_word(to, joined.sum, mail.tag());
+      if (d < 2) send_word(to + kDim, d == 0 ? joined.most : joined.total, mail.tag());
     }
     if (warp == 0) say_sent(mail.sent + mail.link + (p.of.runs == 1 ? 0 : kMostLinks), 1);
+    ring.wait_full(kPartStages - 1);
+    __syncwarp();
     release_part();
   }
 }
@@ -515,7 +595,8 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   extern __shared__ uint4 shared[];
   __shared__ RingBarriers barriers;
   __shared__ bool last;
-  __shared__ Parts parts;  // so that products need no registers for it
+  __shared__ Parts parts;      // so that products need no registers for it
+  __shared__ int near_stages;  // what is read from here is not read anew from the parameters each time
   // Where a launch's parameters lie is far away: they come here first.
   Link* links = reinterpret_cast<Link*>(shared);
   const int link_chunks = c.count * static_cast<int>(sizeof(Link) / 16);
@@ -530,8 +611,10 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   if (threadIdx.x == 0) {
     ring.start();
     parts = parts_of(c.step);
+    near_stages = c.stages;
   }
   __syncthreads();
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(ring.stages) : "r"(shared_address(&near_stages)));
   ring.most_in_flight = kInFlight;
   if (team == Ring<true>::kTeams) {
     leave_registers<32>();
@@ -573,9 +656,14 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     const Tiles tiles = {first, static_cast<int>(gridDim.x), p.tiles()};
     if (tiles.first >= tiles.end) continue;
     const MailEnds ends = {p, mail, before, is_coded<kForms>(p) ? kCodedSentEighths : kSentEighths};
-    if (is_coded<kForms>(p)) {
-      multiply_tiles<CodedWeights<1>, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
-    } else {
+    if constexpr (kForms != Forms::kPlain) {
+      if (is_coded<kForms>(p)) {
+        multiply_tiles<typename WeightsOf<kForms>::Coded, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team,
+                                                                       room, ring, ends);
+        continue;
+      }
+    }
+    if constexpr (kForms == Forms::kPlain || kForms == Forms::kAny) {
       const int padded = (p.stride + kStep - 1) / kStep * kStep;
       multiply_tiles<PlainWeights<2, 1>, kGroup>(a, p.stride, tiles, padded, team, room, ring, ends);
     }
@@ -629,10 +717,16 @@ void run(const Queue& queue, Links& links, Forms forms) {
   switch (forms) {
     case Forms::kPlain:
       return run<kDim, Forms::kPlain, kCodes>(queue, links);
-    case Forms::kCoded:
-      return run<kDim, Forms::kCoded, kCodes>(queue, links);
+    case Forms::kInt8:
+      return run<kDim, Forms::kInt8, kCodes>(queue, links);
+    case Forms::kW8:
+      return run<kDim, Forms::kW8, kCodes>(queue, links);
+    case Forms::kInt4:
+      return run<kDim, Forms::kInt4, kCodes>(queue, links);
+    case Forms::kW4:
+      return run<kDim, Forms::kW4, kCodes>(queue, links);
     default:
-      return run<kDim, Forms::kBoth, kCodes>(queue, links);
+      return run<kDim, Forms::kAny, kCodes>(queue, links);
   }
 }
 template <int kDim>
@@ -648,11 +742,12 @@ struct Chain::State {
   std::map<const void*, Place> tensors;  // written by links
   const void* last = nullptr;            // what the last link wrote
   int head_dim = 0;
-  bool coded = false, plain = false;  // there are links with weights in a tier, and with others
+  std::set<Forms> forms;  // of its weights
   bool coded_kv = false;
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
-  Forms forms() const { return !coded ? Forms::kPlain : plain ? Forms::kBoth : Forms::kCoded; }
+  Forms form() const { return forms.size() == 1 ? *forms.begin() : Forms::kAny; }
+  bool coded() const { return !forms.empty() && *forms.rbegin() != Forms::kPlain; }
   // The next link, with a place for what it writes; null where there is none.
   Link* add(const void* out, int64_t slots, std::function<void()> by_itself) {
     if (links.slots + slots > links.scratch.slot_count) return nullptr;
@@ -673,6 +768,9 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
                     std::function<void()> alone) {
   const bool pairs = w.order == CudaLinear::Order::kPairs;
   if (x.rows != 1 || w.in % 8 != 0 || out.cols % 2 != 0 || pairs != (into == Into::kSiluPairs)) return false;
+  const bool is_float = out.dtype == DType::kF32;
+  if (into != Into::kStore && is_float != (into == Into::kAdd)) return false;
+  if (into != Into::kStore && into != Into::kAdd && into != Into::kSiluPairs) return false;
   State& s = *state_;
   if (s.links.count == kMostLinks || (s.links.count > 0 && s.last != x.data)) launch();
   // The last of a chain, such as logits, has no reader: it takes no slots.
@@ -681,7 +779,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
   const bool coded = tier != Tier::kBf16;
   const int bytes = std::max(s.links.staged_bytes,
                              coded ? coded_staged_bytes(1, w.coded.chunks) : staged_bytes(1, padded_columns(w)));
-  if (!has_room(queue_, number + 1, bytes, s.coded || coded)) return false;
+  if (!has_room(queue_, number + 1, bytes, s.coded() || coded)) return false;
   const auto before = s.tensors.find(out.data);
   const Place old = into == Into::kAdd && before != s.tensors.end() ? before->second : -1;
   const Place from = number > 0 ? s.tensors.at(x.data) : -1;
@@ -708,8 +806,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
        a.pairs,
        tier};
   s.links.staged_bytes = bytes;
-  s.coded |= coded;
-  s.plain |= !coded;
+  s.forms.insert(forms_of(tier));
   if (coded) s.links.stage_bytes = std::max(s.links.stage_bytes, tier_stage_bytes(tier));
   s.next_block = (s.next_block + p.tiles()) % queue_.multiprocessors;
   if (!has_reader) s.last = nullptr;
@@ -723,9 +820,9 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
             parts = (pages * kPageTokens + kSplitTokens - 1) / kSplitTokens;
   const bool follows = s.links.count > 0 && s.links.count < kMostLinks && s.last == qkv.data;
   const bool fits = int64_t{shape.heads} * parts * (shape.head_dim + 2) <= s.links.scratch.partial_count;
-  const int bytes = std::max(s.links.staged_bytes, Queries<128, false>::kBytes + NewToken<128, false>::kBytes);
+  const int bytes = std::max(s.links.staged_bytes, attend_bytes(shape.heads / shape.kv_heads));
   if (qkv.rows != 1 || !attends_in_bulk(queue_, shape) || !follows || !fits) return false;
-  if (!has_room(queue_, s.links.count + 1, bytes, s.coded)) return false;
+  if (!has_room(queue_, s.links.count + 1, bytes, s.coded())) return false;
   CHECK(s.head_dim == 0 || s.head_dim == shape.head_dim);
   Link* link = s.add(out.data, out.cols / 2, std::move(alone));
   if (!link) return false;
@@ -763,9 +860,9 @@ void Chain::launch() {
   if (c.count < kWorthALaunch) {
     for (const auto& link : state_->alone) link();
   } else if (state_->head_dim == 64) {
-    run<64>(queue_, c, state_->forms(), state_->coded_kv);
+    run<64>(queue_, c, state_->form(), state_->coded_kv);
   } else {
-    run<128>(queue_, c, state_->forms(), state_->coded_kv);
+    run<128>(queue_, c, state_->form(), state_->coded_kv);
   }
   const ChainScratch scratch = c.scratch;
   *state_ = {};

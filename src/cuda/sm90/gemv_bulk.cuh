@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/gemv.cuh"
 #include "cuda/sm90/ring.cuh"
 #include "cuda/tier_codes.cuh"
@@ -145,6 +147,7 @@ struct PlainWeights {
   static constexpr Staging kStaging = Staging::kSwapped;
   static constexpr int kOuts = kTileOuts, kInputs = kStageIn;  // of a stage
   static constexpr int kMostRows = kRows;
+  static constexpr bool kHolds = false;
   struct Sums {
     float of[2][4] = {};
   };
@@ -161,6 +164,10 @@ struct PlainWeights {
     my_x = staged + min(lane / 4, a.rows - 1) * row_bytes + my_in * 2;
   }
   __device__ __forceinline__ float unit() const { return 1; }
+  template <typename Work>
+  __device__ __forceinline__ void in_tier(Work work) const {
+    work(*this);
+  }
   // `in` inputs are before the stage.
   __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
 #pragma unroll
@@ -184,37 +191,38 @@ struct PlainWeights {
   }
 };
 
-// Weights in a tier, a warp's share: a chunk of each stage.
-template <int kRows>
-struct CodedWeights {
+// Weights in one tier, a warp's share: a chunk of each stage.
+template <Tier kTier, int kRows>
+struct TierWeights {
   static constexpr Staging kStaging = Staging::kCoded;
   static constexpr int kOuts = kChunkOuts, kInputs = kStageChunks * kChunkIn;
   static constexpr int kMostRows = kRows;
+  static constexpr bool kHolds = kRows == 1;
+  static constexpr Tier kOf = kTier;
   using Sums = CodedSums<kRows>;
-  Tier tier;
   int columns, rows, row_bytes;
-  uint32_t staged;
+  uint32_t my_chunk, my_x, zeros;
 
-  __device__ __forceinline__ CodedWeights(const GemvArguments& a, const TierMatrix& w, uint32_t x, int bytes)
-      : tier(w.tier), columns(w.chunks * kChunkIn), rows(a.rows), row_bytes(bytes), staged(x) {}
-  // In which sums count.
-  __device__ __forceinline__ float unit() const {
-    return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
-           : tier == Tier::kW8   ? Decoder<Tier::kW8>::kUnit
-           : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
-                                 : Decoder<Tier::kW4>::kUnit;
+  // `a.rows` rows of x lie at `staged`.
+  __device__ __forceinline__ TierWeights(const GemvArguments& a, const TierMatrix& w, uint32_t staged, int bytes)
+      : columns(w.chunks * kChunkIn), rows(a.rows), row_bytes(bytes), zeros(staged + columns * 2) {
+    const int warp = threadIdx.x / 32 % kUserWarps;
+    my_chunk = warp * kChunkBytes<kTier>;
+    my_x = staged + warp * kChunkIn * 2;
   }
+  // In which sums count.
+  __device__ __forceinline__ float unit() const { return Decoder<kTier>::kUnit; }
+  template <typename Work>
+  __device__ __forceinline__ void in_tier(Work work) const {
+    work(*this);
+  }
+  // `in` inputs are before the stage. Of a row that ends before its last stage not all warps have a chunk there.
+  __device__ __forceinline__ bool has_chunk(int in) const {
+    return in + static_cast<int>(threadIdx.x / 32 % kUserWarps) * kChunkIn < columns;
+  }
+  __device__ __forceinline__ CodedInputs inputs(int in) const { return {my_x + in * 2, zeros, row_bytes, rows}; }
   __device__ __forceinline__ void multiply(uint32_t stage, int in, Sums& to) const {
-    switch (tier) {
-      case Tier::kInt8:
-        return multiply_mine<Tier::kInt8>(stage, in, to);
-      case Tier::kW8:
-        return multiply_mine<Tier::kW8>(stage, in, to);
-      case Tier::kInt4:
-        return multiply_mine<Tier::kInt4>(stage, in, to);
-      default:
-        return multiply_mine<Tier::kW4>(stage, in, to);
-    }
+    if (has_chunk(in)) multiply_chunk<kTier>(stage + my_chunk, inputs(in), to);
   }
   template <bool kBoth>
   __device__ __forceinline__ void store(const Sums& even, const Sums& odd, float* to, int pitch) const {
@@ -222,19 +230,49 @@ struct CodedWeights {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (kRows > 1 && r >= rows) break;
-      float v = sum_of_quad(even.of[r]);
-      if (kBoth) v += sum_of_quad(odd.of[r]);
-      if (lane % 4 < 2) to[r * pitch + lane % 2 * (kOuts / 2) + lane / 4] = v;
+      float v = sum_of_quad(even.of[r], lane);
+      if (kBoth) v += sum_of_quad(odd.of[r], lane);
+      if (stores(lane)) to[r * pitch + sum_of_lane(lane)] = v;
     }
   }
+  // Of a tile's sums two lanes of four have one each.
+  __device__ __forceinline__ static bool stores(int lane) { return lane % 4 < 2; }
+  __device__ __forceinline__ static int sum_of_lane(int lane) { return lane % 2 * (kOuts / 2) + lane / 4; }
+};
 
- private:
-  template <Tier kTier>
-  __device__ __forceinline__ void multiply_mine(uint32_t stage, int in, Sums& to) const {
-    const int warp = threadIdx.x / 32 % kUserWarps, first = in + warp * kChunkIn;
-    if (first < columns)
-      multiply_chunk<kTier>(stage + warp * kChunkBytes<kTier>, {staged + first * 2, staged + columns * 2, row_bytes, rows},
-                            to);
+// Weights in whichever tier.
+template <int kRows>
+struct CodedWeights {
+  static constexpr Staging kStaging = Staging::kCoded;
+  static constexpr int kOuts = kChunkOuts, kInputs = kStageChunks * kChunkIn;
+  static constexpr int kMostRows = kRows;
+  const GemvArguments& a;
+  TierMatrix w;
+  int columns, row_bytes;
+  uint32_t staged;
+
+  __device__ __forceinline__ CodedWeights(const GemvArguments& arguments, const TierMatrix& matrix, uint32_t x, int bytes)
+      : a(arguments), w(matrix), columns(w.chunks * kChunkIn), row_bytes(bytes), staged(x) {}
+  __device__ __forceinline__ float unit() const {
+    const Tier tier = w.tier;
+    return tier == Tier::kInt8   ? Decoder<Tier::kInt8>::kUnit
+           : tier == Tier::kW8   ? Decoder<Tier::kW8>::kUnit
+           : tier == Tier::kInt4 ? Decoder<Tier::kInt4>::kUnit
+                                 : Decoder<Tier::kW4>::kUnit;
+  }
+  // work(weights) with those of the tier: once for many stages, because to branch takes long.
+  template <typename Work>
+  __device__ __forceinline__ void in_tier(Work work) const {
+    switch (w.tier) {
+      case Tier::kInt8:
+        return work(TierWeights<Tier::kInt8, kRows>(a, w, staged, row_bytes));
+      case Tier::kW8:
+        return work(TierWeights<Tier::kW8, kRows>(a, w, staged, row_bytes));
+      case Tier::kInt4:
+        return work(TierWeights<Tier::kInt4, kRows>(a, w, staged, row_bytes));
+      default:
+        return work(TierWeights<Tier::kW4, kRows>(a, w, staged, row_bytes));
+    }
   }
 };
 
@@ -262,10 +300,44 @@ template <int kGroup, bool kNamed, typename Weights>
   weights.template store<!kTeams>(sums[0], sums[kTeams ? 0 : 1], to, kGroup * Weights::kOuts);
 }
 
+// The tiles of a group, each with the one stage that is the team's: its inputs stay in registers.
+template <int kGroup, bool kNamed, typename Weights>
+[[maybe_unused]] __device__ __forceinline__ void multiply_held(const Weights& weights, int team, int tiles,
+                                                               Ring<kNamed>& ring, float* parts, int part) {
+  const int in = team * Weights::kInputs;
+  // A warp without a chunk multiplies the first one with zeros.
+  const bool has_chunk = weights.has_chunk(in);
+  const HeldInputs x(weights.inputs(has_chunk ? in : 0), has_chunk);
+  // What depends on the lane is worked out anew in each turn, unless another lane might have it.
+  const int lane = __shfl_sync(kAllLanes, threadIdx.x % 32, threadIdx.x % 32);
+  const uint32_t my_chunk = has_chunk ? weights.my_chunk : 0;
+  float* to = parts + (team * kUserWarps + threadIdx.x / 32 % kUserWarps) * part + Weights::sum_of_lane(lane);
+#pragma unroll 1
+  for (int i = 0; i < tiles; ++i, to += Weights::kOuts) {
+    typename Weights::Sums sums;
+    ring.wait_full();
+    multiply_chunk<Weights::kOf>(ring.address() + my_chunk, x, sums);
+    ring.release();
+    ring.next_of_team();
+    const float v = sum_of_quad(sums.of[0], lane);
+    if (Weights::stores(lane)) *to = v;
+  }
+}
+
+// Which result of a group of tiles is a thread's.
+struct Result {
+  int number, row, out;
+  bool mine;  // there is one
+};
+
 // x, what is added to, and the outputs in memory.
 struct PlainEnds {
-  using Old = float;
   static constexpr bool kFarArguments = true;
+  // What becomes of a result, as far as it is known before the result is.
+  struct Later {
+    Result result;
+    float old;
+  };
   // Waits for x and brings it to `staged`.
   template <Staging kStaging>
   __device__ __forceinline__ void stage(const GemvArguments& a, int /*team*/, int padded, char* staged) const {
@@ -273,35 +345,33 @@ struct PlainEnds {
     wait_for_previous();
     stage_rows<kStaging>(a, norm, padded, kUsers, sum_of_users, staged);
   }
-  // What is added to: sent for early, used late.
-  __device__ __forceinline__ Old send_for_old(const GemvArguments& a, int row, int out) const {
-    return static_cast<const float*>(a.y)[row * a.y_stride + out];
+  // Before x is there,
+  __device__ __forceinline__ Later prepare(const GemvArguments&, const Result& result) const { return {result, 0}; }
+  // when it is,
+  __device__ __forceinline__ void send_for_old(const GemvArguments& a, Later& later) const {
+    const Result& r = later.result;
+    if (r.mine && a.into == Into::kAdd) later.old = static_cast<const float*>(a.y)[r.row * a.y_stride + r.out];
   }
-  __device__ __forceinline__ float old(Old o, int) const { return o; }
-  // By all lanes of a warp, `mine` says whose results count.
-  __device__ __forceinline__ void finish(const GemvArguments& a, bool mine, int row, int out, float v, float up,
-                                         float old) const {
-    if (mine) cuda::finish(a, row, out, v, up, old);
+  // and at the end, by all lanes of a warp.
+  __device__ __forceinline__ void finish(const GemvArguments& a, const Later& later, float v) const {
+    const Result& r = later.result;
+    const float up = __shfl_down_sync(kAllLanes, v, 1);
+    if (r.mine) cuda::finish(a, r.row, r.out, v, up, later.old);
   }
   // By one warp, when the block's last results are.
   __device__ __forceinline__ void all_finished() const {}
 };
 
-// Brings x and multiplies a block's tiles. kGroup tiles are finished together, user i the result i of them: of tiles of 8 outputs output i % 8
-// of tile i / 8 % kGroup of the group, of row i / 8 / kGroup.
+// Brings x and multiplies a block's tiles, of which there is one at least. kGroup tiles are finished together, user i the result i of them:
+// of tiles of 8 outputs output i % 8 of tile i / 8 % kGroup of the group, of row i / 8 / kGroup.
 // Matrix: what Weights are made of.
 template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename Ends>
 [[maybe_unused]] __device__ __forceinline__ void multiply_tiles(const GemvArguments& a, const Matrix& matrix,
                                                                 Tiles tiles, int padded, int team, ProductRoom room,
                                                                 Ring<kNamed>& ring, const Ends& ends) {
-  constexpr int kOuts = Weights::kOuts;
-  static_assert(kGroup * kOuts * Weights::kMostRows <= kUsers);
+  constexpr int kOuts = Weights::kOuts, kOfGroup = kOuts * kGroup;
+  static_assert(kOfGroup * Weights::kMostRows <= kUsers);
   constexpr int kTeams = Ring<kNamed>::kTeams;
-  const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
-  ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
-  // Between the rows there is room.
-  if (Weights::kStaging == Staging::kCoded && threadIdx.x < kZeroBytes / 16)
-    reinterpret_cast<uint4*>(room.staged + padded * 2)[threadIdx.x] = uint4{0, 0, 0, 0};
   const auto all_meet = [] {
     if (kTeams > 1) {
       meet_all();
@@ -309,39 +379,60 @@ template <typename Weights, int kGroup, typename Matrix, bool kNamed, typename E
       meet();
     }
   };
-  all_meet();
-  const int part = kOuts * kGroup * a.rows;
+  // What does not need x comes before it, when there is time.
+  const GemvArguments b = Ends::kFarArguments ? in_registers(a) : a;
   const Weights weights(a, matrix, shared_address(room.staged), staged_stride(padded));
+  const float unit = weights.unit();
+  const int part = kOfGroup * (Weights::kMostRows > 1 ? a.rows : 1);
   const int stages = (weights.columns + Weights::kInputs - 1) / Weights::kInputs;
+  // Another warp finishes each time, for who does falls behind.
+  const auto result_of = [&](int group, int turn) {
+    const int number = (threadIdx.x + turn * 32) % (kTeams * kUsers), row = number / kOfGroup;
+    const int tile = group + number / kOuts % kGroup * tiles.step, out = tile * kOuts + number % kOuts;
+    return Result{number, row, out, number < part && tile < tiles.end && out < a.out};
+  };
+  // The tiles of a group.
+  const auto count_of = [&](int group) { return min(kGroup, (tiles.end - group + tiles.step - 1) / tiles.step); };
+  Result result = result_of(tiles.first, 0);
+  int count = count_of(tiles.first);
+  auto later = ends.prepare(b, result);
   if (team == 1) ring.next();
-  int turn = 0, before = 0;
+  ends.template stage<Weights::kStaging>(b, team, padded, room.staged);
+  // Between the rows there is room.
+  if (Weights::kStaging == Staging::kCoded && threadIdx.x < kZeroBytes / 16)
+    reinterpret_cast<uint4*>(room.staged + padded * 2)[threadIdx.x] = uint4{0, 0, 0, 0};
+  all_meet();
+  int before = 0;
 #pragma unroll 1
-  for (int group = tiles.first; group < tiles.end; group += kGroup * tiles.step, ++turn) {
-    // Another warp each time, for who finishes falls behind.
-    const int result = (threadIdx.x + turn * 32) % (kTeams * kUsers);
-    const int my_tile = group + result / kOuts % kGroup * tiles.step, my_row = result / (kOuts * kGroup);
-    const int my_out = my_tile * kOuts + result % kOuts;
-    const bool mine = my_row < a.rows && my_tile < tiles.end && my_out < a.out, adds = mine && b.into == Into::kAdd;
-    typename Ends::Old old = {};
-    if (adds) old = ends.send_for_old(b, my_row, my_out);
+  for (int group = tiles.first, turn = 0;;) {
+    ends.send_for_old(b, later);
     float* parts = room.parts + turn % 2 * kTeams * kUserWarps * part;
+    weights.in_tier([&](const auto& of) {
+      if constexpr (kTeams > 1 && std::remove_reference_t<decltype(of)>::kHolds) {
+        if (stages == kTeams) return multiply_held<kGroup>(of, team, count, ring, parts, part);
+      }
 #pragma unroll 1
-    for (int i = 0, tile = group; i < kGroup && tile < tiles.end; ++i, tile += tiles.step, before += stages) {
-      multiply_tile<kGroup>(weights, team, before, ring, parts + i * kOuts, part);
-    }
+      for (int i = 0; i < count; ++i) multiply_tile<kGroup>(of, team, before + i * stages, ring, parts + i * kOuts, part);
+    });
+    before += count * stages;
+    group += kGroup * tiles.step;
+    const bool is_last = group >= tiles.end;
     // Parts are read before those two groups later are written: all meet in between.
     all_meet();
-    if (result / 32 * 32 >= part) continue;
-    const float* of = parts + min(result, part - 1);
-    float v = 0;
+    if (result.number / 32 * 32 < part) {
+      const float* of = parts + min(result.number, part - 1);
+      float v = 0;
 #pragma unroll
-    for (int w = 0; w < kUserWarps; ++w) {
-      v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
+      for (int w = 0; w < kUserWarps; ++w) {
+        v += kTeams > 1 ? of[w * part] + of[(kUserWarps + w) * part] : of[w * part];
+      }
+      ends.finish(b, later, v * unit);
+      if (result.number < 32 && is_last) ends.all_finished();
     }
-    v *= weights.unit();
-    const float up = __shfl_down_sync(kAllLanes, v, 1);
-    ends.finish(b, mine, my_row, my_out, v, up, adds ? ends.old(old, my_out) : 0.0f);
-    if (result < 32 && group + kGroup * tiles.step >= tiles.end) ends.all_finished();
+    if (is_last) break;
+    count = count_of(group);
+    result = result_of(group, ++turn);
+    later = ends.prepare(b, result);
   }
   // Behind the last stage, whose ever it was.
   if (kTeams > 1 && (before + team) % 2 == 1) ring.back();

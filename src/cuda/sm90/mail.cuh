@@ -78,6 +78,13 @@ __device__ __forceinline__ Word read_word(const Word* from) {
   asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(w) : "l"(from));
   return w;
 }
+// `instead` where there is none.
+__device__ __forceinline__ Word read_word(const Word* from, bool exists, Word instead) {
+  asm volatile("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.relaxed.gpu.global.u64 %0, [%1]; }"
+               : "+l"(instead)
+               : "l"(from), "r"(static_cast<int>(exists)));
+  return instead;
+}
 __device__ __forceinline__ float float_of(Word w) {
   return __uint_as_float(static_cast<uint32_t>(w));
 }

@@ -14,11 +14,13 @@ inline constexpr int kMostTeams = 2;
 inline constexpr int kTeamBarrier = 1, kBothBarrier = kTeamBarrier + kMostTeams, kFirstEmptyBarrier = kBothBarrier + 1;
 inline constexpr int kMostStages = 16 - kFirstEmptyBarrier;
 
+// By all lanes of a warp together, as those of a warp that multiplied are.
 __device__ __forceinline__ void sync_barrier(int id, int threads) {
-  asm volatile("barrier.cta.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  __syncwarp();
+  asm volatile("barrier.cta.sync.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 __device__ __forceinline__ void arrive_barrier(int id, int threads) {
-  asm volatile("barrier.cta.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+  asm volatile("barrier.cta.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 // The users of a team wait for each other.
 __device__ __forceinline__ void meet(int team = 0) {
@@ -63,6 +65,8 @@ struct Ring {
         stages(count) {
     keep_in_registers(full_barriers);
     keep_in_registers(memory);
+    keep_in_registers(stage_bytes);
+    keep_in_registers(stages);
   }
 
   // By one thread, before a __syncthreads.
@@ -138,7 +142,7 @@ struct Ring {
 };
 
 // What warps add up, two sums each.
-struct UserSums {
+struct alignas(16) UserSums {
   float first[kUserWarps], second[kUserWarps];
   __device__ __forceinline__ float total() const {
     float a = 0, b = 0;
