@@ -364,7 +364,7 @@ TEST(Quantize, ExpertsAndTheirNormAreNotFolded) {
   for (const Projection& p : projections(config.text)) {
     if (p.experts > 0) expect_coded(original, made, parts_of(p, config)[0]);
   }
-  for (const FoldedProjection& p : report.folded)
+  for (const CalibratedProjection& p : report.calibrated)
     EXPECT_PRED2(contains, p.projection + " qkv_proj o_proj lm_head", p.projection);
 }
 
@@ -380,17 +380,17 @@ TEST(Quantize, FoldsWhatIsInFourBitsAndSaysSo) {
   });
   EXPECT_EQ(calibrated, 1);
   EXPECT_EQ(searched, 1);
-  ASSERT_EQ(report.folded.size(), 2u);
-  EXPECT_EQ(report.folded[0].projection, "L1.mlp_down");
-  EXPECT_EQ(report.folded[1].projection, "L4.o_proj");
-  for (const FoldedProjection& p : report.folded) {
+  ASSERT_EQ(report.calibrated.size(), 2u);
+  EXPECT_EQ(report.calibrated[0].projection, "L1.mlp_down");
+  EXPECT_EQ(report.calibrated[1].projection, "L4.o_proj");
+  for (const CalibratedProjection& p : report.calibrated) {
     EXPECT_LT(p.error, p.plain_error) << p.projection;
     EXPECT_GT(p.error, 0) << p.projection;
   }
   const Json config = read_json(o.folder / "config.json"), told = config["quantization_config"]["folded"];
   EXPECT_EQ(told["calibration"], "some.jsonl");
   EXPECT_EQ(told["conversations"], 1);
-  EXPECT_EQ(told["alpha"]["L4.o_proj"], report.folded[1].alpha);
+  EXPECT_EQ(told["alpha"]["L4.o_proj"], report.calibrated[1].alpha);
   EXPECT_EQ(told["alpha"].size(), 2u);
   const CheckpointInfo info = inspect_checkpoint(o.folder.string(), {});
   EXPECT_EQ(info.folded_by, "some.jsonl");
