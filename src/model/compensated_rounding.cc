@@ -2,7 +2,6 @@
 #include "model/compensated_rounding.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -78,13 +77,14 @@ struct Trials {
     }
   }
 
-  // The first of those that lose least.
   int best() const { return static_cast<int>(std::min_element(losses, losses + kScales) - losses); }
 };
 
-// Sixteenths of the usual scale, which comes first.
-constexpr std::array<float, kScales> kTried = {16, 10, 11, 12, 13, 14, 15, 17, 18, 19,
-                                               20, 21, 22, 23, 24, 25, 26, 27, 28, 29};
+// By what the usual scale is multiplied. Codes of int8 are so many that only its neighbours are of use.
+float tried(Tier tier, int i) {
+  constexpr int kBelow = 6;
+  return 1 + static_cast<float>(i - kBelow) / (tier == Tier::kInt8 ? 128 : 16);
+}
 
 bf16 scale_near(Tier tier, float wanted, float tensor_scale) {
   if (tier != Tier::kNvfp4) return to_bf16(wanted);
@@ -106,7 +106,7 @@ double round_group(Tier tier, const Group& group, float tensor_scale, uint8_t* c
   const float usual = group.largest() / Codes::kMost;
   bf16 scales[kScales];
   for (int s = 0; s < kScales; ++s) {
-    scales[s] = scale_near(tier, usual * kTried[static_cast<size_t>(s)] / kTried[0], tensor_scale);
+    scales[s] = scale_near(tier, usual * tried(tier, s), tensor_scale);
     trials.scales[s] = to_float(scales[s]);
   }
   trials.round(group);

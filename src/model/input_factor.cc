@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kBlock = kTierGroup * kTierGroup;
 constexpr int64_t kRowsPerItem = 256;  // of a panel, made at once by a thread
-constexpr double kDamping = 0.01;      // of the mean of the diagonal
+constexpr double kDamping = 0.1;       // of the mean of the diagonal
 
 int64_t rounded_up(int64_t n) {
   return tier_groups(n) * kTierGroup;

@@ -19,7 +19,7 @@ struct InputRows {
 
 // The second moments of inputs, H = mean of x^T x, as U D U^T: U is upper triangular with ones on its diagonal, D diagonal. So for the errors e
 // of a row of weights, e H e^T is the sum over the inputs k of D[k] (e U)[k]^2, of which the k-th does not depend on later errors.
-// To the diagonal of H a share of its mean is added, because the rows are only a sample; its unit is that mean. Columns are in groups of
+// To the diagonal of H a tenth of its mean is added, because the rows are only a sample; its unit is that mean. Columns are in groups of
 // kTierGroup, the last one filled up with inputs that are zero.
 class InputFactor {
  public:

@@ -11,7 +11,7 @@
 namespace vireo {
 namespace {
 
-constexpr double kDamping = 0.01;
+constexpr double kDamping = 0.1;
 
 // [padded columns, the same], row after row.
 struct Matrix {
