@@ -5,13 +5,14 @@
 #include <cmath>
 #include <vector>
 
+#include "base/vector_clones.h"
 #include "model/tier_codes.h"
 
 namespace vireo {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;
-constexpr int kScales = 20;            // of a group, that are tried
+constexpr int kScales = 16;            // of a group, that are tried
 constexpr float kLeastFitted = 0x1p-100f;
 
 // Rows of errors, or of whatever else, with their groups filled up with zeros.
@@ -60,7 +61,7 @@ struct Trials {
   float errors[kTierGroup][kScales];
   float losses[kScales] = {};
 
-  void round(const Group& group) {
+  VIREO_VECTOR_CLONES void round(const Group& group) {
     for (int64_t k = 0; k < kTierGroup; ++k) {
       float wanted[kScales];
       std::fill_n(wanted, kScales, group.wanted[k]);
@@ -68,11 +69,12 @@ struct Trials {
         const float u = group.u[before * kTierGroup + k];
         for (int s = 0; s < kScales; ++s) wanted[s] -= errors[before][s] * u;
       }
+      const float weight = group.weights[k], variance = group.variances[k];
       for (int s = 0; s < kScales; ++s) {
         values[k][s] = Codes::nearest(wanted[s] / scales[s]);
         const float rounded = values[k][s] * scales[s], d = rounded - wanted[s];
-        errors[k][s] = rounded - group.weights[k];
-        losses[s] += group.variances[k] * (d * d);
+        errors[k][s] = rounded - weight;
+        losses[s] += variance * (d * d);
       }
     }
   }

@@ -23,6 +23,7 @@ int64_t rounded_up(int64_t n) {
 VIREO_VECTOR_CLONES void add_product(const float* a, int64_t stride, const float* b, int64_t rows, double* sums) {
   for (int64_t r = 0; r < rows; ++r) {
     float row[kTierGroup] = {};
+#pragma GCC unroll 16
     for (int64_t d = 0; d < kTierGroup; ++d) {
       for (int64_t c = 0; c < kTierGroup; ++c) row[c] += a[r * stride + d] * b[d * kTierGroup + c];
     }

@@ -18,17 +18,23 @@ inline float to_nearest_integer(float value) {
 }
 
 // nearest() is what the code of a value stands for, at most kMost, and code() its code.
+
+// With kBits behind the first one; below 2^kLeastNormal steps are even.
+template <int kBits, int kLeastNormal>
+float to_nearest_float(float magnitude) {
+  constexpr int kDropped = 23 - kBits;
+  constexpr float kSteps = 1 << (kBits - kLeastNormal);
+  const auto bits = std::bit_cast<uint32_t>(magnitude);
+  const uint32_t up = (1u << (kDropped - 1)) - 1 + (bits >> kDropped & 1);
+  const float normal = std::bit_cast<float>((bits + up) & ~0u << kDropped);
+  const float small = to_nearest_integer(magnitude * kSteps) / kSteps;
+  return magnitude * kSteps < 1 << kBits ? small : normal;
+}
+
 struct E2m1 {
   static constexpr float kMost = 6;
   static float nearest(float value) {
-    const float magnitude = std::fabs(value);
-    const float step = magnitude < 2   ? .5f
-                       : magnitude < 4 ? 1.f
-                                       : 2.f,
-                steps = magnitude < 2   ? 2.f
-                        : magnitude < 4 ? 1.f
-                                        : .5f;
-    return std::copysign(std::min(kMost, to_nearest_integer(magnitude * steps) * step), value);
+    return std::copysign(to_nearest_float<1, 0>(std::min(kMost, std::fabs(value))), value);
   }
   static uint8_t code(float value) { return to_e2m1(value); }
 };
@@ -36,11 +42,7 @@ struct E2m1 {
 struct E4m3 {
   static constexpr float kMost = 448;
   static float nearest(float value) {
-    const float magnitude = std::min(kMost, std::fabs(value));
-    const auto bits = std::bit_cast<uint32_t>(magnitude);
-    const float normal = std::bit_cast<float>((bits + 0x7ffff + (bits >> 20 & 1)) & 0xfff00000);
-    const float small = to_nearest_integer(magnitude * 0x1p9f) * 0x1p-9f;
-    return std::copysign(magnitude < 0x1p-6f ? small : normal, value);
+    return std::copysign(to_nearest_float<3, -6>(std::min(kMost, std::fabs(value))), value);
   }
   static uint8_t code(float value) { return to_e4m3(value); }
 };
@@ -48,7 +50,7 @@ struct E4m3 {
 template <int kLargest, int kMask>
 struct IntegerCodes {
   static constexpr float kMost = kLargest;
-  static float nearest(float value) { return to_nearest_integer(std::clamp(value, -kMost, kMost)); }
+  static float nearest(float value) { return to_nearest_integer(std::max(-kMost, std::min(kMost, value))); }
   static uint8_t code(float value) { return static_cast<uint8_t>(static_cast<int8_t>(nearest(value))) & kMask; }
 };
 using Int8Codes = IntegerCodes<127, 0xff>;
