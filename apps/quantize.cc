@@ -103,7 +103,7 @@ void add_quantize(CLI::App& app, Action& action) {
               "keep the bf16 weights beside the codes: prefill is that of the source, and any tier can be loaded");
   c->add_option(
        "--calibrate", choices->calibrate,
-       "conversations, as fidelity takes them: codes are those that lose least of products with what is read in them")
+       "conversations, as fidelity takes them: weights are rounded so that products with their inputs lose least")
       ->type_name("FILE");
   c->add_option("-t,--threads", o->threads, "0: every processor this process may use")->capture_default_str();
   c->add_flag("--json", choices->json, "for machines");

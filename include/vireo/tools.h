@@ -110,8 +110,8 @@ struct Quantize {
 };
 // Errors are those of the product: its squares over the product's own, with the calibration's inputs, on some of the rows.
 struct CalibratedProjection {
-  std::string projection;             // L<layer>.<projection>, or lm_head
-  double alpha = 0;                   // power of the inputs' magnitudes that factors were searched from; 0: from 1, or none
+  std::string projection;  // L<layer>.<projection>, or lm_head
+  double alpha = 0;        // power of the inputs' magnitudes that factors were searched from; 0: from 1, or none
   double plain_error = 0, error = 0;  // without a calibration, and with it
 };
 struct QuantizeReport {

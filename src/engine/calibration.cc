@@ -15,9 +15,9 @@
 namespace vireo {
 namespace {
 
-constexpr int kSteps = 32;          // of an answer, at most
+constexpr int kSteps = 32;              // of an answer, at most
 constexpr int64_t kSampledRows = 2048;  // of a projection's inputs, at most
-constexpr int kTasksPerThread = 2;  // between two reports of progress
+constexpr int kTasksPerThread = 2;      // between two reports of progress
 
 std::string label(const Projection& p) {
   return p.layer < 0 ? p.name : fmt::format("L{}.{}", p.layer, p.name);

@@ -20,10 +20,10 @@ struct CalibratedInputs {
   size_t projection = 0;
 };
 
+// By the names of the checkpoint to be written.
 struct CalibrationResult {
-  // By the names of the checkpoint to be written.
   Folds folds;
-  std::unordered_map<std::string, std::shared_ptr<const CalibratedInputs>> inputs;  // of the rows of a projection's parts
+  std::unordered_map<std::string, std::shared_ptr<const CalibratedInputs>> inputs;  // of rows, by their name
   std::vector<CalibratedProjection> projections;                                    // without their errors
 };
 

@@ -214,7 +214,8 @@ std::vector<Output> plan_files(const Job& job, const Parts& parts) {
 
 class Writer {
  public:
-  Writer(const Quantize& o, const Parts& parts, const CalibrationResult& calibrated, uint64_t total, const Progress& progress)
+  Writer(const Quantize& o, const Parts& parts, const CalibrationResult& calibrated, uint64_t total,
+         const Progress& progress)
       : parts_(parts), calibrated_(calibrated), pool_(o.threads), total_(total), progress_(progress) {}
 
   void write(const fs::path& folder, const Output& output) {
@@ -322,8 +323,8 @@ class Writer {
         return;
       }
       for (int64_t r = 0; r < count; ++r) {
-        quantize_row(p.tier, rows + r * p.in, p.in, codes + r * code_bytes(p.tier, p.in), scales + r * tier_groups(p.in),
-                     m.tensor_scale);
+        quantize_row(p.tier, rows + r * p.in, p.in, codes + r * code_bytes(p.tier, p.in),
+                     scales + r * tier_groups(p.in), m.tensor_scale);
       }
     });
   }

@@ -12,8 +12,9 @@ namespace vireo {
 namespace {
 
 constexpr int64_t kRowsAtOnce = 64;
-constexpr int kScales = 16;            // of a group, that are tried
-constexpr float kLeastFitted = 0x1p-100f;
+constexpr int kScales = 24;  // of a group, that are tried
+constexpr float kLeastRounded =
+    0x1p-100f;  // the largest weight of a group: below, scales come near what a float cannot hold
 
 // Rows of errors, or of whatever else, with their groups filled up with zeros.
 class PaddedRows {
@@ -162,7 +163,7 @@ class Rounding {
 
  private:
   double round(const Group& group, uint8_t* codes, bf16* scale, float* errors) const {
-    if (group.is_finite() && group.largest() >= kLeastFitted)
+    if (group.is_finite() && group.largest() >= kLeastRounded)
       return round_group<Codes>(tier_, group, tensor_scale_, codes, scale, errors);
     round_plainly(tier_, group, tensor_scale_, codes, scale, errors);
     return 0;

@@ -30,8 +30,7 @@ struct Coded {
   // Less the rows: what the codes stand for.
   std::vector<float> errors(const std::vector<bf16>& rows) {
     std::vector<float> values(static_cast<size_t>(kOut * cols));
-    for (int64_t r = 0; r < kOut; ++r)
-      dequantize_row(tier, codes_of(r), scales_of(r), cols, values.data() + r * cols);
+    for (int64_t r = 0; r < kOut; ++r) dequantize_row(tier, codes_of(r), scales_of(r), cols, values.data() + r * cols);
     for (size_t i = 0; i < values.size(); ++i) values[i] -= to_float(rows[i]);
     return values;
   }
@@ -57,7 +56,8 @@ double lost(const std::vector<float>& errors, const InputRows& inputs) {
     for (int64_t r = 0; r < inputs.rows; ++r) {
       double product = 0;
       for (int64_t c = 0; c < inputs.cols; ++c)
-        product += double{errors[static_cast<size_t>(o * inputs.cols + c)]} * to_float(inputs.values[static_cast<size_t>(r * inputs.cols + c)]);
+        product += double{errors[static_cast<size_t>(o * inputs.cols + c)]} *
+                   to_float(inputs.values[static_cast<size_t>(r * inputs.cols + c)]);
       sum += product * product;
     }
   }
