@@ -89,7 +89,7 @@ void print_checkpoint(const CheckpointInfo& info) {
     std::cout << "quantised codes and scales " << (info.keeps_bf16 ? "beside the bf16 weights\n" : "alone\n");
     print_tiers(info.tiers);
     if (!info.folded_by.empty()) {
-      std::cout << fmt::format("          folded: calibrated with {} ({})\n", info.folded_by,
+      std::cout << fmt::format("          calibrated with {} ({} conversations)\n", info.folded_by,
                                info.folded_conversations);
     }
   }

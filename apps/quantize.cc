@@ -35,9 +35,9 @@ QuantizeReport write_with_progress(const Quantize& o) {
       [&](const std::string& name, int64_t done, int64_t total) { stage.show(name, done, total); });
 }
 
-Json folded_json(const Calibration& calibration, const std::vector<FoldedProjection>& folded) {
+Json calibrated_json(const Calibration& calibration, const std::vector<CalibratedProjection>& projections) {
   Json j = {{"calibration", calibration.name}, {"conversations", calibration.requests.size()}};
-  for (const FoldedProjection& p : folded) {
+  for (const CalibratedProjection& p : projections) {
     j["projections"].push_back(
         {{"projection", p.projection}, {"alpha", p.alpha}, {"plain_error", p.plain_error}, {"error", p.error}});
   }
@@ -47,20 +47,20 @@ Json folded_json(const Calibration& calibration, const std::vector<FoldedProject
 Json report_json(const Quantize& o, const QuantizeReport& r, double seconds) {
   Json j = {{"folder", r.folder.string()}, {"source_bytes", r.source_bytes}, {"bytes", r.bytes}, {"seconds", seconds}};
   j["tiers"] = tiers_json(r.tiers);
-  if (o.calibration) j["folded"] = folded_json(*o.calibration, r.folded);
+  if (o.calibration) j["calibrated"] = calibrated_json(*o.calibration, r.calibrated);
   return j;
 }
 
-void print_folded(const Quantize& o, const std::vector<FoldedProjection>& folded) {
-  double error = 0, unfolded = 0;
-  for (const FoldedProjection& p : folded) {
+void print_calibrated(const Quantize& o, const std::vector<CalibratedProjection>& projections) {
+  double error = 0, plain = 0;
+  for (const CalibratedProjection& p : projections) {
     error += p.error;
-    unfolded += p.plain_error;
+    plain += p.plain_error;
   }
   const size_t conversations = o.calibration->requests.size();
   std::cout << fmt::format(
       "          calibrated by {} conversation{}: errors of {} products {:.0f} % smaller on average\n", conversations,
-      conversations == 1 ? "" : "s", folded.size(), unfolded > 0 ? 100 * (1 - error / unfolded) : 0.0);
+      conversations == 1 ? "" : "s", projections.size(), plain > 0 ? 100 * (1 - error / plain) : 0.0);
 }
 
 int quantize(const Choices& c) {
@@ -76,7 +76,7 @@ int quantize(const Choices& c) {
     std::cout << fmt::format("wrote {}: {:.2f} GB of {:.2f} GB in {:.1f} s\n", r.folder.string(), gb(r.bytes),
                              gb(r.source_bytes), took.count());
     print_tiers(r.tiers);
-    if (o.calibration) print_folded(o, r.folded);
+    if (o.calibration) print_calibrated(o, r.calibrated);
   }
   flush_stdout();
   return kDone;
@@ -103,7 +103,7 @@ void add_quantize(CLI::App& app, Action& action) {
               "keep the bf16 weights beside the codes: prefill is that of the source, and any tier can be loaded");
   c->add_option(
        "--calibrate", choices->calibrate,
-       "conversations, as fidelity takes them, by which w4 and int4 keep best what matters; bf16 computes what it did")
+       "conversations, as fidelity takes them: weights are rounded so that products with their inputs lose least")
       ->type_name("FILE");
   c->add_option("-t,--threads", o->threads, "0: every processor this process may use")->capture_default_str();
   c->add_flag("--json", choices->json, "for machines");

@@ -102,15 +102,16 @@ struct Quantize {
   // Keeps the BF16 weights too: prefill then multiplies by those, and any tier can be loaded. Without, prefill multiplies by what the
   // codes stand for, rounded to BF16.
   bool keep_bf16 = false;
-  // Folds outliers into the weights before those in 4 bits are quantised, with scales that lose least. In BF16 the checkpoint computes
-  // what it did; a tied head in 4 bits gets weights of its own. Not for nvfp4.
+  // Rounds weights so that they make up for each other's errors in the products with the inputs of these conversations, with scales that lose
+  // least; those in w4 and int4 have outliers folded into them before. In BF16 the checkpoint computes what it did; a tied head in w4 or int4
+  // gets weights of its own. Experts are quantised as without.
   std::optional<Calibration> calibration;
   int threads = 0;  // 0: every processor this process may use
 };
-// Errors are those of the product: its squares over the product's own, with inputs as large as the calibration's.
-struct FoldedProjection {
-  std::string projection;             // L<layer>.<projection>, or lm_head
-  double alpha = 0;                   // power of the inputs' magnitudes that factors were searched from; 0: from 1
+// Errors are those of the product: its squares over the product's own, with the calibration's inputs, on some of the rows.
+struct CalibratedProjection {
+  std::string projection;  // L<layer>.<projection>, or lm_head
+  double alpha = 0;        // power of the inputs' magnitudes that factors were searched from; 0: from 1, or none
   double plain_error = 0, error = 0;  // without a calibration, and with it
 };
 struct QuantizeReport {
@@ -118,7 +119,7 @@ struct QuantizeReport {
   uint64_t source_bytes = 0;  // of tensors
   uint64_t bytes = 0;
   std::vector<StoredTier> tiers;
-  std::vector<FoldedProjection> folded;  // with a calibration
+  std::vector<CalibratedProjection> calibrated;  // with a calibration
 };
 // The folder appears under its name when it is whole. Stages, before anything is written: "calibration" (conversations done), "folding"
 // (projections done). Throws Error: kUsage for an option, a folder that is not empty, or a checkpoint that is quantised already; kCapacity for

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/thread_pool.h"
 #include "engine/options.h"
@@ -14,8 +15,9 @@
 namespace vireo {
 namespace {
 
-constexpr int kSteps = 32;          // of an answer, at most
-constexpr int kTasksPerThread = 2;  // between two reports of progress
+constexpr int kSteps = 32;              // of an answer, at most
+constexpr int64_t kSampledRows = 2048;  // of a projection's inputs, at most
+constexpr int kTasksPerThread = 2;      // between two reports of progress
 
 std::string label(const Projection& p) {
   return p.layer < 0 ? p.name : fmt::format("L{}.{}", p.layer, p.name);
@@ -26,43 +28,77 @@ std::string input_name(const Projection& p) {
   return p.layer < 0 ? "lm.norm" : fmt::format("lm.in.{}.{}", p.name, p.layer);
 }
 
-// Sums of squares of the columns of tensors.
-class Squares {
+// Evenly thinned out rows: of those that have come every stride-th, of which kMost at most fit.
+class RowSample {
  public:
-  explicit Squares(Backend& backend) : backend_(backend) {}
-
-  void add(const std::string& name, Tensor t) {
-    if (t.dtype == DType::kF32) return add_values<float>(name, t, [](float v) { return double{v}; });
-    if (t.dtype == DType::kBF16) add_values<bf16>(name, t, [](bf16 v) { return double{to_float(v)}; });
+  void add(const bf16* row, int64_t cols) {
+    if (seen_++ % stride_ != 0) return;
+    if (rows_.rows == kMost) thin_out();
+    rows_.cols = cols;
+    rows_.values.insert(rows_.values.end(), row, row + cols);
+    ++rows_.rows;
   }
 
-  std::vector<double> mean(const std::string& name) const {
-    std::vector<double> mean = sums_.at(name).squares;
-    for (double& v : mean) v /= sums_.at(name).rows;
-    return mean;
+  InputRows rows() && { return std::move(rows_); }
+
+ private:
+  static constexpr int64_t kMost = kSampledRows / 2;  // even, so that the row that comes next is kept
+
+  void thin_out() {
+    for (int64_t r = 1; r < kMost / 2; ++r) {
+      const bf16* from = rows_.values.data() + 2 * r * rows_.cols;
+      std::copy_n(from, rows_.cols, rows_.values.data() + r * rows_.cols);
+    }
+    rows_.rows = kMost / 2;
+    rows_.values.resize(static_cast<size_t>(rows_.rows * rows_.cols));
+    stride_ *= 2;
+  }
+
+  InputRows rows_;
+  int64_t seen_ = 0, stride_ = 1;
+};
+
+// What projections read. Rows of prompts and of answers are sampled apart: there are many more of the first, and decode steps are what reads the
+// codes.
+class Inputs {
+ public:
+  Inputs(Backend& backend, std::set<std::string> names) : backend_(backend), names_(std::move(names)) {}
+
+  void add(const std::string& name, Tensor t) {
+    if (!names_.contains(name)) return;
+    std::vector<bf16> values(static_cast<size_t>(t.size()));
+    if (t.dtype == DType::kBF16) {
+      backend_.download(t, values.data());
+    } else {
+      CHECK(t.dtype == DType::kF32);
+      std::vector<float> wide(values.size());
+      backend_.download(t, wide.data());
+      std::ranges::transform(wide, values.begin(), to_bf16);
+    }
+    Samples& samples = samples_[name];
+    RowSample& sample = t.rows == 1 ? samples.answers : samples.prompts;
+    for (int64_t r = 0; r < t.rows; ++r) sample.add(values.data() + r * t.cols, t.cols);
+  }
+
+  // Forgets them.
+  InputRows take(const std::string& name) {
+    Samples samples = std::move(samples_.extract(name).mapped());
+    InputRows rows = std::move(samples.answers).rows();
+    const InputRows others = std::move(samples.prompts).rows();
+    rows.cols = std::max(rows.cols, others.cols);
+    rows.rows += others.rows;
+    rows.values.insert(rows.values.end(), others.values.begin(), others.values.end());
+    return rows;
   }
 
  private:
-  struct Sum {
-    std::vector<double> squares;
-    double rows = 0;
+  struct Samples {
+    RowSample prompts, answers;
   };
 
-  template <typename Value, typename ToDouble>
-  void add_values(const std::string& name, Tensor t, ToDouble to_double) {
-    std::vector<Value> values(static_cast<size_t>(t.size()));
-    backend_.download(t, values.data());
-    Sum& sum = sums_[name];
-    sum.squares.resize(static_cast<size_t>(t.cols), 0);
-    sum.rows += static_cast<double>(t.rows);
-    for (size_t i = 0; i < values.size(); ++i) {
-      const double v = to_double(values[i]);
-      sum.squares[i % sum.squares.size()] += v * v;
-    }
-  }
-
   Backend& backend_;
-  std::map<std::string, Sum> sums_;
+  const std::set<std::string> names_;
+  std::map<std::string, Samples> samples_;
 };
 
 // The calibration's requests as prompts, one at a time.
@@ -133,10 +169,22 @@ void answer(const Prompt& prompt, const ModelConfig& config, Session& session) {
   }
 }
 
-Squares measure(const Quantize& o, const ModelFiles& files, const OnStage& on_stage, Model& model) {
-  const Prompts prompts(o, files);
-  Squares squares(*model.backend);
-  const Probe probe = [&](const std::string& name, Tensor t) { squares.add(name, t); };
+std::vector<Projection> calibrated_projections(const ModelConfig& made) {
+  std::vector<Projection> all = projections(made.text);
+  std::erase_if(all, [&](const Projection& p) { return !is_calibrated(p, made); });
+  return all;
+}
+
+std::set<std::string> input_names(const ModelConfig& made) {
+  std::set<std::string> names;
+  for (const Projection& p : calibrated_projections(made)) names.insert(input_name(p));
+  return names;
+}
+
+Inputs observe(const Quantize& o, const ModelConfig& made, const OnStage& on_stage, Model& model) {
+  const Prompts prompts(o, model.files);
+  Inputs inputs(*model.backend, input_names(made));
+  const Probe probe = [&](const std::string& name, Tensor t) { inputs.add(name, t); };
   model.decoder->set_probe(&probe);
   const auto walker = model.make_walker();
   ImageCache images{static_cast<uint64_t>(Options{}.image_cache_bytes)};
@@ -145,48 +193,66 @@ Squares measure(const Quantize& o, const ModelFiles& files, const OnStage& on_st
   for (size_t i = 0; i < prompts.size(); ++i) {
     if (on_stage) on_stage("calibration", static_cast<int64_t>(i), static_cast<int64_t>(prompts.size()));
     const Prompt prompt = prompts.build(i);
-    prompts.in_conversation(i, [&] { answer(prompt, files.config, session); });
+    prompts.in_conversation(i, [&] { answer(prompt, model.files.config, session); });
   }
   model.decoder->set_probe(nullptr);
-  return squares;
+  return inputs;
 }
 
-// What is searched for, and where the result goes.
+// What is known of a projection, and the factors that are searched for.
 struct Search {
   Projection projection;
+  std::shared_ptr<CalibratedInputs> inputs;
   FoldTask task;
   FoundFold found;
 };
 
-Search search_of(const Projection& p, const ModelFiles& source, const ModelConfig& made, const Squares& squares) {
-  Search s{p, {.tier = made.quantization->plan().of(p.layer, p.name), .maker = maker_of(p, source.config.text)}, {}};
-  for (const ProjectionPart& part : parts_of(p, source.config))
-    s.task.parts.push_back(source.checkpoint.get(part.rows, {part.out, part.in}));
-  const Maker& maker = s.task.maker;
-  using Shape = std::vector<int64_t>;
-  s.task.maker_weights = source.checkpoint.get(
-      maker.tensor, maker.kind == Maker::Kind::kNorm ? Shape{maker.factors} : Shape{maker.factors, maker.cols});
-  s.task.input_squares = squares.mean(input_name(p));
-  return s;
+std::vector<double> mean_squares(const InputRows& rows) {
+  std::vector<double> mean(static_cast<size_t>(rows.cols));
+  for (size_t i = 0; i < rows.values.size(); ++i) {
+    const double v = to_float(rows.values[i]);
+    mean[i % mean.size()] += v * v / static_cast<double>(rows.rows);
+  }
+  return mean;
 }
 
-std::vector<Search> searches_of(const ModelFiles& source, const ModelConfig& made, const Squares& squares) {
+FoldTask fold_task(const Projection& p, Tier tier, const ModelFiles& source, const InputRows& rows) {
+  FoldTask task{.tier = tier, .maker = maker_of(p, source.config.text)};
+  for (const ProjectionPart& part : parts_of(p, source.config))
+    task.parts.push_back(source.checkpoint.get(part.rows, {part.out, part.in}));
+  const Maker& maker = task.maker;
+  using Shape = std::vector<int64_t>;
+  task.maker_weights = source.checkpoint.get(
+      maker.tensor, maker.kind == Maker::Kind::kNorm ? Shape{maker.factors} : Shape{maker.factors, maker.cols});
+  task.input_squares = mean_squares(rows);
+  return task;
+}
+
+std::vector<Search> searches_of(const ModelConfig& made, Inputs inputs) {
   std::vector<Search> searches;
-  for (const Projection& p : projections(made.text)) {
-    if (p.experts == 0 && has_nibbles(made.quantization->plan().of(p.layer, p.name)))
-      searches.push_back(search_of(p, source, made, squares));
+  for (const Projection& p : calibrated_projections(made)) {
+    auto of_p = std::make_shared<CalibratedInputs>(inputs.take(input_name(p)), searches.size());
+    searches.push_back({p, std::move(of_p), {}, {}});
   }
   return searches;
 }
 
-void run(std::vector<Search>& searches, int threads, const OnStage& on_stage) {
+void find_factors(std::vector<Search>& searches, const ModelFiles& source, const ModelConfig& made, int threads,
+                  const OnStage& on_stage) {
+  std::vector<Search*> tasks;
+  for (Search& s : searches) {
+    const Tier tier = made.quantization->plan().of(s.projection.layer, s.projection.name);
+    if (!is_folded(tier)) continue;
+    s.task = fold_task(s.projection, tier, source, s.inputs->rows);
+    tasks.push_back(&s);
+  }
   ThreadPool pool(threads);
   const size_t batch = static_cast<size_t>(pool.size()) * kTasksPerThread;
-  for (size_t first = 0; first < searches.size(); first += batch) {
-    if (on_stage) on_stage("folding", static_cast<int64_t>(first), static_cast<int64_t>(searches.size()));
-    const size_t count = std::min(batch, searches.size() - first);
+  for (size_t first = 0; first < tasks.size(); first += batch) {
+    if (on_stage) on_stage("folding", static_cast<int64_t>(first), static_cast<int64_t>(tasks.size()));
+    const size_t count = std::min(batch, tasks.size() - first);
     pool.run(static_cast<int64_t>(count), [&](int64_t item, int) {
-      Search& s = searches[first + static_cast<size_t>(item)];
+      Search& s = *tasks[first + static_cast<size_t>(item)];
       s.found = find_fold(s.task);
     });
   }
@@ -194,20 +260,25 @@ void run(std::vector<Search>& searches, int threads, const OnStage& on_stage) {
 
 }  // namespace
 
-Folding find_folding(const Quantize& o, const ModelFiles& source, const ModelConfig& made, const OnStage& on_stage) {
+bool is_calibrated(const Projection& p, const ModelConfig& made) {
+  return p.experts == 0 && made.quantization->plan().of(p.layer, p.name) != Tier::kBf16;
+}
+
+CalibrationResult calibrate(const Quantize& o, const ModelFiles& source, const ModelConfig& made,
+                            const OnStage& on_stage) {
   std::vector<Search> searches;
   {
     Model model(options_of(o, Prompts(o, source), source.config.text), {});
-    searches = searches_of(source, made, measure(o, source, on_stage, model));
+    searches = searches_of(made, observe(o, made, on_stage, model));
   }
-  run(searches, o.threads, on_stage);
-  Folding folding;
+  find_factors(searches, source, made, o.threads, on_stage);
+  CalibrationResult result;
   for (const Search& s : searches) {
-    add_fold(s.projection, made, s.found.exponents, folding.folds);
-    for (const ProjectionPart& part : parts_of(s.projection, made)) folding.importance[part.rows] = s.found.importance;
-    folding.projections.push_back({label(s.projection), s.found.alpha, s.found.plain_error, s.found.error});
+    if (!s.found.exponents.empty()) add_fold(s.projection, made, s.found.exponents, result.folds);
+    for (const ProjectionPart& part : parts_of(s.projection, made)) result.inputs[part.rows] = s.inputs;
+    result.projections.push_back({label(s.projection), s.found.alpha});
   }
-  return folding;
+  return result;
 }
 
 }  // namespace vireo

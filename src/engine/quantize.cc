@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <memory>
+#include <numeric>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -22,8 +24,8 @@
 #include "files/quote.h"
 #include "files/shard.h"
 #include "model/expert_rows.h"
-#include "model/fitted_scales.h"
 #include "model/quantization.h"
+#include "model/rounding_errors.h"
 #include "ops/host_memory.h"
 #include "ops/reference.h"
 
@@ -35,6 +37,7 @@ namespace fs = std::filesystem;
 constexpr char kCommand[] = "quantize";
 constexpr char kMark[] = ".vireo-quantize";  // in a folder that is not whole yet: the next run may remove it
 constexpr int64_t kPiece = 1 << 20;          // weights made and written at once by a thread
+constexpr int64_t kMeasuredRows = 128;       // of a matrix, whose errors are reported
 constexpr int64_t kPiecesPerRun = 32;        // between two reports of progress
 constexpr char kEmbedding[] = "model.language_model.embed_tokens.weight", kHead[] = "lm_head.weight";
 constexpr uint64_t kHeaders = 8 << 20;  // room for the headers of the files and the index
@@ -88,24 +91,16 @@ void check_calibration(const Quantize& o, const ModelConfig& config) {
     throw Error(ErrorKind::kUsage,
                 fmt::format("{} has no conversation to calibrate by: give a file with some", o.calibration->name));
   }
-  const TierPlan plan = config.quantization->plan();
-  auto all = projections(config.text);
-  std::erase_if(all, [](const Projection& p) { return p.experts > 0; });
-  if (std::ranges::any_of(all, [&](const Projection& p) { return plan.of(p.layer, p.name) == Tier::kNvfp4; })) {
-    throw Error(ErrorKind::kUsage,
-                "--calibrate does not know nvfp4: give --weight-mode and --wq w4 or int4, or leave out --calibrate");
-  }
-  if (std::ranges::any_of(all, [&](const Projection& p) { return has_nibbles(plan.of(p.layer, p.name)); })) return;
-  throw Error(
-      ErrorKind::kUsage,
-      fmt::format("--calibrate folds outliers of projections in 4 bits{}, and none would be in w4 or int4: give "
-                  "--weight-mode w4 or int4, or leave out --calibrate, as 8 bits gain next to nothing",
-                  config.text.num_experts > 0 ? ", but not of experts" : ""));
+  const auto all = projections(config.text);
+  if (std::ranges::any_of(all, [&](const Projection& p) { return is_calibrated(p, config); })) return;
+  throw Error(ErrorKind::kUsage,
+              "--calibrate changes nothing of experts, and no other projection would be in a tier: give --weight-mode "
+              "or --wq one for others, such as qkv_proj=w4, or leave out --calibrate");
 }
 
 // A tied head whose inputs are folded cannot be the embedding any more.
 bool keeps_tied_head(const Quantize& o, const ModelConfig& config) {
-  return config.tied_head && !(o.calibration && has_nibbles(config.quantization->plan().of(-1, "lm_head")));
+  return config.tied_head && !(o.calibration && is_folded(config.quantization->plan().of(-1, "lm_head")));
 }
 
 // The source, and the config of what is made of it.
@@ -219,8 +214,9 @@ std::vector<Output> plan_files(const Job& job, const Parts& parts) {
 
 class Writer {
  public:
-  Writer(const Quantize& o, const Parts& parts, const Folding& folding, uint64_t total, const Progress& progress)
-      : parts_(parts), folding_(folding), pool_(o.threads), total_(total), progress_(progress) {}
+  Writer(const Quantize& o, const Parts& parts, const CalibrationResult& calibrated, uint64_t total,
+         const Progress& progress)
+      : parts_(parts), calibrated_(calibrated), pool_(o.threads), total_(total), progress_(progress) {}
 
   void write(const fs::path& folder, const Output& output) {
     OutputFile file(folder / output.shard.file);
@@ -243,6 +239,9 @@ class Writer {
     file.close();
   }
 
+  // Of a projection of the calibration, on some rows of what was written.
+  RoundingErrors errors(size_t projection) const { return errors_.at(projection); }
+
  private:
   // Calls make(first, count), which returns 0 or errno, for `all` items in pieces, on all threads.
   template <typename Make>
@@ -262,14 +261,14 @@ class Writer {
   }
 
   const Fold* fold_of(const HostTensor& t) const {
-    const auto found = folding_.folds.find(t.name);
-    return found == folding_.folds.end() ? nullptr : &found->second;
+    const auto found = calibrated_.folds.find(t.name);
+    return found == calibrated_.folds.end() ? nullptr : &found->second;
   }
 
-  // Null: all matter the same.
-  const float* importance_of(const HostTensor& t) const {
-    const auto found = folding_.importance.find(t.name);
-    return found == folding_.importance.end() ? nullptr : found->second.data();
+  // Null: not calibrated.
+  const CalibratedInputs* inputs_of(const HostTensor& t) const {
+    const auto found = calibrated_.inputs.find(t.name);
+    return found == calibrated_.inputs.end() ? nullptr : found->second.get();
   }
 
   void write_rows(const OutputFile& file, const HostTensor& t, uint64_t offset) {
@@ -305,22 +304,59 @@ class Writer {
 
   void quantize(const OutputFile& file, const ProjectionPart& p, const HostTensor& t, const Offsets& offsets) {
     const Fold* fold = fold_of(t);
-    const float* importance = importance_of(t);
-    const float tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), p.out * p.in);
-    write_coded(file, p, {tensor_scale}, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
+    const RoundedMatrix m = {.tier = p.tier,
+                             .rows = static_cast<const bf16*>(t.data),
+                             .fold = fold,
+                             .plain_tensor_scale = tensor_scale_of(p.tier, static_cast<const bf16*>(t.data), t.size()),
+                             .tensor_scale = p.tier == Tier::kNvfp4 ? tensor_scale_of(p.tier, largest(t, fold)) : 1};
+    const CalibratedInputs* inputs = inputs_of(t);
+    const InputFactor* factor = inputs ? &factor_of(*inputs, fold) : nullptr;
+    if (factor) {
+      RoundingErrors& errors = errors_[inputs->projection];
+      errors = errors + sampled_errors(m, *factor, p.out);
+    }
+    write_coded(file, p, {m.tensor_scale}, offsets, [&](int64_t first, int64_t count, uint8_t* codes, bf16* scales) {
       const std::vector<bf16> changed = fold ? folded(*fold, t, first, count) : std::vector<bf16>();
-      const bf16* rows = fold ? changed.data() : static_cast<const bf16*>(t.data) + first * p.in;
+      const bf16* rows = fold ? changed.data() : m.rows + first * p.in;
+      if (factor) {
+        CompensatedRounding(p.tier, *factor, m.tensor_scale).quantize(rows, count, codes, scales);
+        return;
+      }
       for (int64_t r = 0; r < count; ++r) {
-        const bf16* row = rows + r * p.in;
-        uint8_t* row_to = codes + r * code_bytes(p.tier, p.in);
-        bf16* scales_to = scales + r * tier_groups(p.in);
-        if (importance) {
-          quantize_row_fitted(p.tier, row, importance, p.in, row_to, scales_to);
-        } else {
-          quantize_row(p.tier, row, p.in, row_to, scales_to, tensor_scale);
-        }
+        quantize_row(p.tier, rows + r * p.in, p.in, codes + r * code_bytes(p.tier, p.in),
+                     scales + r * tier_groups(p.in), m.tensor_scale);
       }
     });
+  }
+
+  // The largest magnitude.
+  static bf16 largest(const HostTensor& t, const Fold* fold) {
+    if (!fold) return largest_magnitude(static_cast<const bf16*>(t.data), t.size());
+    bf16 most;
+    for (int64_t r = 0; r < t.shape[0]; ++r) {
+      const std::vector<bf16> row = folded(*fold, t, r, 1);
+      const bf16 of_row = largest_magnitude(row.data(), t.shape[1]);
+      most.bits = std::max(most.bits, of_row.bits);
+    }
+    return most;
+  }
+
+  // Projections whose parts follow each other make one for all.
+  const InputFactor& factor_of(const CalibratedInputs& inputs, const Fold* fold) {
+    if (factored_ == &inputs) return *factor_;
+    factor_.reset();
+    factor_ = std::make_unique<InputFactor>(inputs.rows, fold ? fold->cols : std::vector<int8_t>(), pool_);
+    factored_ = &inputs;
+    return *factor_;
+  }
+
+  RoundingErrors sampled_errors(const RoundedMatrix& m, const InputFactor& factor, int64_t rows) {
+    std::vector<RoundingErrors> of_rows(static_cast<size_t>(std::min(rows, kMeasuredRows)));
+    const auto count = static_cast<int64_t>(of_rows.size());
+    pool_.run(count, [&](int64_t item, int) {
+      of_rows[static_cast<size_t>(item)] = rounding_errors(m, factor, item * rows / count);
+    });
+    return std::accumulate(of_rows.begin(), of_rows.end(), RoundingErrors{});
   }
 
   // As quantising at load does it.
@@ -377,7 +413,10 @@ class Writer {
   }
 
   const Parts& parts_;
-  const Folding& folding_;
+  const CalibrationResult& calibrated_;
+  std::map<size_t, RoundingErrors> errors_;  // by projection
+  std::unique_ptr<InputFactor> factor_;
+  const CalibratedInputs* factored_ = nullptr;  // of which factor_ is
   ThreadPool pool_;
   uint64_t done_ = 0, total_;
   const Progress& progress_;
@@ -391,20 +430,20 @@ uint64_t small_bytes(const fs::path& source) {
   return bytes;
 }
 
-Json folded_json(const Calibration& calibration, const Folding& folding) {
+Json folded_json(const Calibration& calibration, const CalibrationResult& calibrated) {
   Json alpha = Json::object();
-  for (const FoldedProjection& p : folding.projections) alpha[p.projection] = p.alpha;
+  for (const CalibratedProjection& p : calibrated.projections) alpha[p.projection] = p.alpha;
   return {{"calibration", fs::path(calibration.name).filename().string()},
           {"conversations", calibration.requests.size()},
           {"alpha", alpha}};
 }
 
-void write_small_files(const Quantize& o, const Job& job, const Folding& folding, const fs::path& folder) {
+void write_small_files(const Quantize& o, const Job& job, const CalibrationResult& calibrated, const fs::path& folder) {
   const fs::path& source = job.files.folder;
   Json config = read_json(source / "config.json");
   if (job.config.tied_head != job.files.config.tied_head) config["tie_word_embeddings"] = job.config.tied_head;
   config["quantization_config"] = quantization_json(*job.config.quantization);
-  if (o.calibration) config["quantization_config"]["folded"] = folded_json(*o.calibration, folding);
+  if (o.calibration) config["quantization_config"]["folded"] = folded_json(*o.calibration, calibrated);
   write_text_file(folder / "config.json", config.dump(2) + "\n");
   for (const char* name : kSmallFiles) {
     if (fs::is_regular_file(source / name)) fs::copy_file(source / name, folder / name);
@@ -425,6 +464,16 @@ void write_weights(const std::vector<Output>& outputs, const fs::path& folder, W
     write_text_file(folder / "model.safetensors.index.json", shard_index(shards));
 }
 
+std::vector<CalibratedProjection> with_errors(std::vector<CalibratedProjection> projections, const Writer& writer) {
+  for (size_t i = 0; i < projections.size(); ++i) {
+    const RoundingErrors e = writer.errors(i);
+    if (!(e.products > 0)) continue;
+    projections[i].plain_error = e.plain / e.products;
+    projections[i].error = e.compensated / e.products;
+  }
+  return projections;
+}
+
 QuantizeReport write_folder(const Quantize& o, const Progress& progress, const OnStage& on_stage) {
   const fs::path folder = output_path(o.folder);
   const auto never = [](const fs::path&) { return false; };
@@ -435,13 +484,14 @@ QuantizeReport write_folder(const Quantize& o, const Progress& progress, const O
   QuantizeReport report{
       folder, job.files.checkpoint.tensor_bytes(), shard_bytes(shards_of(outputs)), stored_tiers(job.config), {}};
   check_space(folder, report.bytes + small_bytes(job.files.folder));
-  const Folding folding = o.calibration ? find_folding(o, job.files, job.config, on_stage) : Folding{};
-  report.folded = folding.projections;
+  const CalibrationResult calibrated =
+      o.calibration ? calibrate(o, job.files, job.config, on_stage) : CalibrationResult{};
   PartialFolder partial(folder, kCommand, [](const fs::path& path) { return fs::exists(path / kMark); });
   write_text_file(partial.path() / kMark, "");
-  write_small_files(o, job, folding, partial.path());
-  Writer writer(o, parts, folding, report.bytes, progress);
+  write_small_files(o, job, calibrated, partial.path());
+  Writer writer(o, parts, calibrated, report.bytes, progress);
   write_weights(outputs, partial.path(), writer);
+  report.calibrated = with_errors(calibrated.projections, writer);
   fs::remove(partial.path() / kMark);
   partial.keep();
   return report;

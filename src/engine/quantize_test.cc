@@ -364,13 +364,13 @@ TEST(Quantize, ExpertsAndTheirNormAreNotFolded) {
   for (const Projection& p : projections(config.text)) {
     if (p.experts > 0) expect_coded(original, made, parts_of(p, config)[0]);
   }
-  for (const FoldedProjection& p : report.folded)
+  for (const CalibratedProjection& p : report.calibrated)
     EXPECT_PRED2(contains, p.projection + " qkv_proj o_proj lm_head", p.projection);
 }
 
 TEST(Quantize, FoldsWhatIsInFourBitsAndSaysSo) {
   const TempFolder folder;
-  Quantize o = folding_for(kTiny, folder.path() / "model", "w8");
+  Quantize o = folding_for(kTiny, folder.path() / "model", "bf16");
   o.keep_bf16 = false;
   o.wq_overrides = {{"L1.mlp_down", "w4"}, {"L4.o_proj", "int4"}};
   int calibrated = 0, searched = 0;
@@ -380,30 +380,77 @@ TEST(Quantize, FoldsWhatIsInFourBitsAndSaysSo) {
   });
   EXPECT_EQ(calibrated, 1);
   EXPECT_EQ(searched, 1);
-  ASSERT_EQ(report.folded.size(), 2u);
-  EXPECT_EQ(report.folded[0].projection, "L1.mlp_down");
-  EXPECT_EQ(report.folded[1].projection, "L4.o_proj");
-  for (const FoldedProjection& p : report.folded) {
+  ASSERT_EQ(report.calibrated.size(), 2u);
+  EXPECT_EQ(report.calibrated[0].projection, "L1.mlp_down");
+  EXPECT_EQ(report.calibrated[1].projection, "L4.o_proj");
+  for (const CalibratedProjection& p : report.calibrated) {
     EXPECT_LT(p.error, p.plain_error) << p.projection;
     EXPECT_GT(p.error, 0) << p.projection;
   }
   const Json config = read_json(o.folder / "config.json"), told = config["quantization_config"]["folded"];
   EXPECT_EQ(told["calibration"], "some.jsonl");
   EXPECT_EQ(told["conversations"], 1);
-  EXPECT_EQ(told["alpha"]["L4.o_proj"], report.folded[1].alpha);
+  EXPECT_EQ(told["alpha"]["L4.o_proj"], report.calibrated[1].alpha);
   EXPECT_EQ(told["alpha"].size(), 2u);
   const CheckpointInfo info = inspect_checkpoint(o.folder.string(), {});
   EXPECT_EQ(info.folded_by, "some.jsonl");
   EXPECT_EQ(info.folded_conversations, 1);
   EXPECT_EQ(config["tie_word_embeddings"], true);
-  // Nothing but these and what makes their inputs has changed.
+  // Nothing but what makes their inputs has changed, where a factor helps.
   std::set<string> changed;
   const Checkpoint made = Checkpoint::open(o.folder), source = Checkpoint::open(kTiny);
   for (const HostTensor& t : made.tensors()) {
     const HostTensor* same = t.dtype == DType::kBF16 ? source.find(t.name) : nullptr;
     if (same && std::memcmp(same->data, t.data, t.bytes()) != 0) changed.insert(t.name);
   }
-  EXPECT_EQ(changed, std::set<string>());  // v_proj and up_proj are in a tier
+  changed.erase("model.language_model.layers.4.self_attn.v_proj.weight");
+  EXPECT_EQ(changed, std::set<string>{"model.language_model.layers.1.mlp.up_proj.weight"});
+}
+
+TEST(Quantize, TiersOfEightBitsAndNvfp4AreCalibratedWithoutFactors) {
+  const TempFolder folder;
+  for (const string tier : {"w8", "int8", "nvfp4"}) {
+    const Quantize o = folding_for(kTiny, folder.path() / tier, tier);
+    const QuantizeReport report = quantize_checkpoint(o);
+    EXPECT_EQ(report.calibrated.size(), 25u);
+    for (const CalibratedProjection& p : report.calibrated) {
+      EXPECT_EQ(p.alpha, 0) << p.projection;
+      EXPECT_LT(p.error, p.plain_error) << tier << p.projection;
+      EXPECT_GT(p.error, 0) << tier << p.projection;
+    }
+    EXPECT_EQ(read_json(o.folder / "config.json")["tie_word_embeddings"], true);
+    const Checkpoint made = Checkpoint::open(o.folder), source = Checkpoint::open(kTiny);
+    for (const HostTensor& t : source.tensors())
+      EXPECT_EQ(std::memcmp(made.get(t.name, t.shape).data, t.data, t.bytes()), 0) << t.name;
+    EXPECT_EQ(logits({.checkpoint = o.folder.string(), .weight_mode = "bf16"}), logits({.checkpoint = kTiny}));
+    const auto calibrated = logits({.checkpoint = o.folder.string()}),
+               plain = logits({.checkpoint = kTiny, .weight_mode = tier});
+    EXPECT_EQ(calibrated[0], plain[0]) << tier;
+    EXPECT_NE(calibrated[1], plain[1]) << tier;
+  }
+}
+
+TEST(Quantize, CalibratingDependsOnNoThreads) {
+  const TempFolder folder;
+  std::vector<Checkpoint> made;
+  for (const int threads : {1, 3}) {
+    Quantize o = folding_for(kTiny, folder.path() / std::to_string(threads), "int4");
+    o.threads = threads;
+    quantize_checkpoint(o);
+    made.push_back(Checkpoint::open(o.folder));
+  }
+  for (const HostTensor& t : made[0].tensors())
+    EXPECT_EQ(std::memcmp(made[1].find(t.name)->data, t.data, t.bytes()), 0) << t.name;
+}
+
+// The scales of v_proj in nvfp4 whose rows are divided by the factors of o_proj are those of the divided rows.
+TEST(Quantize, FactorsOfAnotherTiersMakerAreInItsCodes) {
+  const TempFolder folder;
+  Quantize o = folding_for(kTiny, folder.path() / "model", "int4");
+  o.wq_overrides = {{"qkv_proj", "nvfp4"}, {"lm_head", "bf16"}};
+  quantize_checkpoint(o);
+  const auto of_folder = logits({.checkpoint = o.folder.string()}), want = logits({.checkpoint = kTiny});
+  for (size_t step = 1; step < want.size(); ++step) EXPECT_GT(cosine(of_folder[step], want[step]), 0.9) << step;
 }
 
 TEST(Quantize, ATiedHeadThatIsFoldedIsTiedNoMore) {
@@ -431,14 +478,12 @@ TEST(Quantize, RefusesCalibrations) {
   const auto expect = [](const string& error, std::initializer_list<string> parts) {
     for (const string& part : parts) EXPECT_PRED2(contains, error, part);
   };
-  expect(with([](Quantize& o) { o.weight_mode = "w8"; }), {"kUsage", "--calibrate", "w4 or int4"});
-  expect(with([](Quantize& o) { o.wq_overrides = {{"L1.o_proj", "nvfp4"}}; }), {"kUsage", "--calibrate", "nvfp4"});
   expect(with([](Quantize& o) {
            o.checkpoint = kExperts;
            o.weight_mode = "bf16";
            o.wq_overrides = {{"gate_up", "w4"}};
          }),
-         {"kUsage", "--calibrate", "but not of experts"});
+         {"kUsage", "--calibrate changes nothing of experts", "qkv_proj=w4"});
   expect(with([](Quantize& o) { o.calibration->requests.clear(); }), {"kUsage", "some.jsonl has no conversation"});
   expect(with([](Quantize& o) { o.calibration->requests.push_back({}); }), {"conversation 2 of some.jsonl: "});
   expect(with([](Quantize& o) { o.calibration->requests[0].messages[0].content[0].image.path = "/no/such.png"; }),

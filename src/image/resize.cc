@@ -9,14 +9,7 @@
 #include <cmath>
 
 #include "base/check.h"
-
-// Compiled once more for processors with wider vectors; which of them runs is found when the program is loaded.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define VIREO_VECTOR_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define VIREO_VECTOR_CLONES
-#endif
+#include "base/vector_clones.h"
 
 namespace vireo {
 namespace {

@@ -5,38 +5,13 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "model/tier_codes.h"
 
 namespace vireo {
 namespace {
 
 constexpr int kFirst = 10, kLast = 26, kUsual = 16;  // sixteenths of the usual scale that are tried
 constexpr float kLeastFitted = 0x1p-100f;
-
-// To the nearest integer, ties to even, for magnitudes below 2^22.
-float rounded(float value) {
-  return (value + 0x1.8p23f) - 0x1.8p23f;
-}
-
-// What the code of a value stands for, in arithmetic that compilers make vectors of, and the code.
-struct E2m1 {
-  static constexpr float kMost = 6;
-  static float nearest(float value) {
-    const float magnitude = std::fabs(value);
-    const float step = magnitude < 2   ? .5f
-                       : magnitude < 4 ? 1.f
-                                       : 2.f,
-                steps = magnitude < 2   ? 2.f
-                        : magnitude < 4 ? 1.f
-                                        : .5f;
-    return std::copysign(std::min(kMost, rounded(magnitude * steps) * step), value);
-  }
-  static uint8_t code(float value) { return to_e2m1(value); }
-};
-struct Int4 {
-  static constexpr float kMost = 7;
-  static float nearest(float value) { return rounded(std::clamp(value, -kMost, kMost)); }
-  static uint8_t code(float value) { return static_cast<uint8_t>(static_cast<int8_t>(nearest(value))) & 15; }
-};
 
 // Filled up with zeros.
 struct Group {
@@ -99,7 +74,7 @@ double quantize_row_fitted(Tier tier, const bf16* row, const float* importance, 
       quantize_row(tier, row + first, group.count, group_codes, scale);
     } else {
       lost += tier == Tier::kW4 ? fit<E2m1>(group, largest, group_codes, scale)
-                                : fit<Int4>(group, largest, group_codes, scale);
+                                : fit<Int4Codes>(group, largest, group_codes, scale);
     }
   }
   return lost;

@@ -70,12 +70,6 @@ class Search {
     }
   }
 
-  // Of an error of the folded weights of an input, in that of the product.
-  float importance(int64_t input) const {
-    const double squares = task_.input_squares[static_cast<size_t>(input)];
-    return static_cast<float>(std::ldexp(squares, -2 * exponents_[factor_of(input)]));
-  }
-
   // Without factors, and with the scales of quantize_row.
   double plain_error() const {
     double sum = 0;
@@ -163,6 +157,12 @@ class Search {
     return sum;
   }
 
+  // Of an error of the folded weights of an input, in that of the product.
+  float importance(int64_t input) const {
+    const double squares = task_.input_squares[static_cast<size_t>(input)];
+    return static_cast<float>(std::ldexp(squares, -2 * exponents_[factor_of(input)]));
+  }
+
   bool step(size_t factor, int by) {
     const int exponent = exponents_[factor] + by;
     if (is_fixed_[factor] || std::abs(exponent) > kMostExponent) return false;
@@ -211,8 +211,6 @@ FoundFold find_fold(const FoldTask& task) {
   search.descend();
   found.exponents = search.exponents();
   found.error = search.total();
-  for (size_t c = 0; c < task.input_squares.size(); ++c)
-    found.importance.push_back(search.importance(static_cast<int64_t>(c)));
   return found;
 }
 

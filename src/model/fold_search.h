@@ -19,7 +19,6 @@ struct FoldTask {
 
 struct FoundFold {
   std::vector<int8_t> exponents;  // of the maker's factors
-  std::vector<float> importance;  // of an error of the folded weights of each input, for quantize_row_fitted
   double alpha = 0;               // the search began at (magnitude of an input / their geometric mean)^alpha
   // Of the product: the squares of its error over its own squares, inputs being as large as the task says and independent.
   double plain_error = 0, error = 0;  // without factors and with the usual scales, and with these and fitted ones

@@ -55,6 +55,9 @@ TEST_F(FoldSearch, AgreesWithTheErrorOfTheProduct) {
   task_.input_squares[3] = 100;
   const FoundFold found = find_fold(task_);
   const Fold fold{{}, found.exponents};
+  std::vector<float> importance;
+  for (size_t c = 0; c < kIn; ++c)
+    importance.push_back(static_cast<float>(std::ldexp(task_.input_squares[c], -2 * found.exponents[c])));
   double error = 0, product = 0;
   for (int64_t r = 0; r < kOut; ++r) {
     bf16 row[kIn];
@@ -62,7 +65,7 @@ TEST_F(FoldSearch, AgreesWithTheErrorOfTheProduct) {
     uint8_t codes[kIn / 2];
     bf16 scales[3];
     fold_row(fold, 0, weights_.data() + r * kIn, kIn, row);
-    quantize_row_fitted(task_.tier, row, found.importance.data(), kIn, codes, scales);
+    quantize_row_fitted(task_.tier, row, importance.data(), kIn, codes, scales);
     dequantize_row(task_.tier, codes, scales, kIn, rounded);
     for (size_t c = 0; c < kIn; ++c) {
       const double w = to_float(weights_[static_cast<size_t>(r) * kIn + c]);

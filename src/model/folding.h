@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "model/projections.h"
+#include "ops/tier.h"
 
 namespace vireo {
 
@@ -23,6 +24,11 @@ struct Fold {
 };
 // By the tensor's name.
 using Folds = std::unordered_map<std::string, Fold>;
+
+// Whether outliers of projections in a tier are folded.
+constexpr bool is_folded(Tier tier) {
+  return tier == Tier::kW4 || tier == Tier::kInt4;
+}
 
 void fold_row(const Fold& fold, int64_t row, const bf16* from, int64_t cols, bf16* to);
 

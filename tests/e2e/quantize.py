@@ -63,22 +63,22 @@ class Quantize(ProgramTest):
                         "--weight-mode", "int4")
         self.assertEqual(json.loads(got.stdout), json.loads(at_load.stdout))
 
-    def scenes(self, *numbers):
+    def scenes(self, *numbers, name="scenes.jsonl"):
         """A file of conversations about some of the scenes."""
         cases = json.loads((SCENES / "index.json").read_text(encoding="utf-8"))
-        return write_jsonl(self.tmp / "scenes.jsonl", [absolute_media(cases[i]["messages"], SCENES) for i in numbers])
+        return write_jsonl(self.tmp / name, [absolute_media(cases[i]["messages"], SCENES) for i in numbers])
 
     def test_calibrated(self):
         scenes = self.scenes(1, 2, 4, 9)
         folder, report = self.made("--weight-mode", "w4", "--keep-bf16", "--calibrate", scenes)
-        folded = report["folded"]
-        self.assertEqual((folded["calibration"], folded["conversations"]), (str(scenes), 4))
-        self.assertEqual(len(folded["projections"]), 25)
-        for p in folded["projections"]:
+        calibrated = report["calibrated"]
+        self.assertEqual((calibrated["calibration"], calibrated["conversations"]), (str(scenes), 4))
+        self.assertEqual(len(calibrated["projections"]), 25)
+        for p in calibrated["projections"]:
             self.assertLess(p["error"], p["plain_error"], p)
         told = json.loads((folder / "config.json").read_text())["quantization_config"]["folded"]
         self.assertEqual((told["calibration"], told["conversations"]), ("scenes.jsonl", 4))
-        self.assertEqual(told["alpha"], {p["projection"]: p["alpha"] for p in folded["projections"]})
+        self.assertEqual(told["alpha"], {p["projection"]: p["alpha"] for p in calibrated["projections"]})
         for options in ([], ["--weight-mode", "bf16"], ["--weight-mode", "int8"]):
             self.assertEqual(self.ask(folder, *options).stdout, SCENE_0_ANSWER + "\n")
         others = ["--messages", self.scenes(0, 3, 5, 10), "--weight-mode", "w4", "--device", "cpu", "--json"]
@@ -87,14 +87,27 @@ class Quantize(ProgramTest):
         self.assertEqual(got["steps"], plain["steps"])
         self.assertLess(1 - got["cosine_mean"], 1 - plain["cosine_mean"])
 
+    def test_calibrated_eight_bits(self):
+        scenes, others = self.scenes(1, 2, 4, 9), self.scenes(0, 3, 5, 10, name="others.jsonl")
+        for tier in ("w8", "int8"):
+            with self.subTest(tier=tier):
+                folder, report = self.made("--weight-mode", tier, "--keep-bf16", "--calibrate", scenes, out=tier)
+                self.assertEqual({p["alpha"] for p in report["calibrated"]["projections"]}, {0})
+                self.assertTrue(json.loads((folder / "config.json").read_text())["tie_word_embeddings"])
+                self.assertEqual(self.ask(folder).stdout, SCENE_0_ANSWER + "\n")
+                options = ["--messages", others, "--weight-mode", tier, "--device", "cpu", "--json"]
+                got = json.loads(vireo("fidelity", "--checkpoint", folder, *options).stdout)
+                plain = json.loads(vireo("fidelity", "--checkpoint", TINY, *options).stdout)
+                self.assertLess(1 - got["cosine_mean"], 1 - plain["cosine_mean"])
+                self.assertGreaterEqual(got["same_texts"], plain["same_texts"])
+
     def test_words_about_a_calibration(self):
         written = self.quantize("--wq", "mlp_down=int4", "--calibrate", self.scenes(1))
         self.assertRegex(written.stdout, r"\n +calibrated by 1 conversation: errors of 6 products \d+ % smaller")
         self.assertEqual(written.stderr, "")
 
     def test_refused_calibrations(self):
-        self.assert_refused(self.quantize("--weight-mode", "w8", "--calibrate", self.scenes(0)), USAGE, "--calibrate",
-                            "w4 or int4")
+        self.assert_refused(self.quantize("--calibrate", self.scenes(0)), USAGE, "nothing would be quantised")
         self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", self.scenes()), USAGE,
                             "scenes.jsonl has no conversation")
         self.assert_refused(self.quantize("--weight-mode", "w4", "--calibrate", "nowhere.jsonl"), FAILED, "nowhere.jsonl")
