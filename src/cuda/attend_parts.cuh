@@ -68,6 +68,8 @@ struct ValueSums {
   __device__ __forceinline__ static constexpr int further(int b, int r) {
     return kCodes ? b / 2 * 32 + r / 2 * 16 + b % 2 : b * 16 + r / 2 * 8;
   }
+  __device__ __forceinline__ static int head(int r) { return first_head() + r % 2; }
+  __device__ __forceinline__ static int dim(int b, int r) { return first_dim() + further(b, r); }
 
   // Those of 16 more tokens: value_at(token, piece) is where the 16 bytes `piece` of a value begin.
   template <typename ValueAt>

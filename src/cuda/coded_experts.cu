@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     wait_for_copies<kDepth - 1>();
     // Lanes read what others copied.
     __syncwarp();
-    multiply_chunk<kTier>(slot, {x + chunk * kChunkIn * 2, zeros, 0, 1}, sums);
+    multiply_chunk<kTier>(slot, CodedInputs{x + chunk * kChunkIn * 2, zeros, 0, 1}, sums);
     __syncwarp();
     fetch();
   }

@@ -59,7 +59,8 @@ __global__ void __launch_bounds__(256, 2) coded_gemv_kernel(GemvArguments a, Tie
       wait_for_copies<kDepth - 1>();
       // Scales are read by lanes that did not copy them.
       __syncwarp();
-      multiply_chunk<kTier>(slot, {x + chunk * kChunkIn * 2, x + padded * 2, staged_stride(padded), a.rows}, sums);
+      multiply_chunk<kTier>(slot, CodedInputs{x + chunk * kChunkIn * 2, x + padded * 2, staged_stride(padded), a.rows},
+                            sums);
       __syncwarp();
       fetch();
     }
