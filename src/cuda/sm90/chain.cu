@@ -486,11 +486,8 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
     const int64_t first_head = int64_t{kv_head} * group;
     const int run = item - kv_head * p.of.runs, d = threadIdx.x % kDim;
     Word* to = mail.partials + ((first_head + threadIdx.x / kDim) * s.parts + run) * T::kPart + d;
-    if (item == first) {
-      if (threadIdx.x == kUsers - 32) wait_until_sent(mail.sent + mail.link - 1, mail.expected);
-      __syncwarp();
-    }
-    meet();  // queries of an item before are read
+    // Few warps read what the link before sends, and do not ask before whether it is on its way.
+    if (item != first) meet();  // queries of an item before are read
     if (asks) {
       queries.put(query, norm_rope(head_at(kv_head * group + query), first_weight, a.q_eps, angles, kDim));
     }
@@ -536,7 +533,7 @@ __device__ __forceinline__ void attend_parts(const AttendLink& a, const AttendSt
       // Lanes 0 to 15 clear what lies behind the last key, the others values. Of codes any is a number.
       if (!kCodes && lane % 16 >= tokens) {
         uint4* to = reinterpret_cast<uint4*>(keys + lane / 16 * T::kValues + lane % 16 * T::kPitch);
-#pragma unroll 1
+#pragma unroll
         for (int c = 0; c < kChunks; ++c) to[c] = uint4{0, 0, 0, 0};
       }
       __syncwarp();
