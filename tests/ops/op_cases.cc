@@ -585,9 +585,11 @@ struct TierShape {
   std::string name(Tier tier) const { return fmt::format("{}_{}x{}x{}", tier_name(tier), rows, out, in); }
 };
 
-// A backend may read rows as integers of 16 bits where codes are integers, or, as those of w4, halves.
-double tier_tolerance(Tier tier) {
-  return tier == Tier::kW8 ? 3e-6 : 6e-5;
+// A backend may read rows as integers of 16 bits where codes are integers, or, as those of w4, halves. That rounding costs 1.8e-5 of an
+// output; but few outputs may all be small by chance: five are, by more than 6e-5, in one draw of a hundred, by 2.4e-4 in none of 60000.
+double tier_tolerance(Tier tier, int64_t outputs = 16) {
+  if (tier == Tier::kW8) return 3e-6;
+  return outputs < 16 ? 2.4e-4 : 6e-5;
 }
 
 template <typename F>
@@ -598,7 +600,8 @@ void decode(Bench& b, F work) {
 }
 
 void add_tier_linears(Cases& cases, Tier tier, const TierShape& s) {
-  OpCase one{.op = "tier_linear", .shape = s.name(tier), .tolerance = tier_tolerance(tier), .residual = true};
+  OpCase one{
+      .op = "tier_linear", .shape = s.name(tier), .tolerance = tier_tolerance(tier, s.rows * s.out), .residual = true};
   add(cases, one, [=](Bench& b, Body) {
     const auto w = b.linear({s.out}, s.in, s.in % 3 == 0, {0, "lm_head", tier});
     const Tensor x = b.activations(s.rows, s.in, 1, s.in + 5), y = b.poisoned_residuals(s.rows, s.out, s.out + 3);
@@ -619,7 +622,7 @@ void add_tier_linears(Cases& cases, Tier tier, const TierShape& s) {
 void add_fused_tiers(Cases& cases, Tier tier, const TierShape& s) {
   OpCase one{.op = "tier_linear_add",
              .shape = s.name(tier),
-             .tolerance = tier_tolerance(tier),
+             .tolerance = tier_tolerance(tier, s.rows * s.out),
              .fused = true,
              .residual = true};
   add(cases, one, [=](Bench& b, Body body) {

@@ -766,6 +766,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
   const bool pairs = w.order == CudaLinear::Order::kPairs;
   if (x.rows != 1 || w.in % 8 != 0 || out.cols % 2 != 0 || pairs != (into == Into::kSiluPairs)) return false;
   const bool is_float = out.dtype == DType::kF32;
+  if (reinterpret_cast<uintptr_t>(out.data) % 4 != 0) return false;  // two bf16 are written at once
   if (into != Into::kStore && is_float != (into == Into::kAdd)) return false;
   if (into != Into::kStore && into != Into::kAdd && into != Into::kSiluPairs) return false;
   State& s = *state_;
