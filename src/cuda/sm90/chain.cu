@@ -277,36 +277,16 @@ struct MailEnds {
 };
 
 // What weights a launch has: all BF16, all in one tier, or any. A kernel for any has too few registers, and more instructions than are kept near.
-enum class Forms { kPlain, kInt8, kW8, kInt4, kW4, kAny };
-constexpr Forms forms_of(Tier tier) {
-  return tier == Tier::kBf16   ? Forms::kPlain
-         : tier == Tier::kInt8 ? Forms::kInt8
-         : tier == Tier::kW8   ? Forms::kW8
-         : tier == Tier::kInt4 ? Forms::kInt4
-                               : Forms::kW4;
-}
+enum class Forms {
+  kPlain = static_cast<int>(Tier::kBf16),
+  kInt8 = static_cast<int>(Tier::kInt8),
+  kW8 = static_cast<int>(Tier::kW8),
+  kInt4 = static_cast<int>(Tier::kInt4),
+  kW4 = static_cast<int>(Tier::kW4),
+  kAny = -1
+};
 template <Forms kForms>
-struct WeightsOf;
-template <>
-struct WeightsOf<Forms::kInt8> {
-  using Coded = TierWeights<Tier::kInt8, 1>;
-};
-template <>
-struct WeightsOf<Forms::kW8> {
-  using Coded = TierWeights<Tier::kW8, 1>;
-};
-template <>
-struct WeightsOf<Forms::kInt4> {
-  using Coded = TierWeights<Tier::kInt4, 1>;
-};
-template <>
-struct WeightsOf<Forms::kW4> {
-  using Coded = TierWeights<Tier::kW4, 1>;
-};
-template <>
-struct WeightsOf<Forms::kAny> {
-  using Coded = CodedWeights<1>;
-};
+using CodedOf = std::conditional_t<kForms == Forms::kAny, CodedWeights<1>, TierWeights<static_cast<Tier>(kForms), 1>>;
 template <Forms kForms>
 __device__ __forceinline__ bool is_coded(const ProductLink& p) {
   return kForms == Forms::kAny ? p.tier != Tier::kBf16 : kForms != Forms::kPlain;
@@ -655,8 +635,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     const MailEnds ends = {p, mail, before, is_coded<kForms>(p) ? kCodedSentEighths : kSentEighths};
     if constexpr (kForms != Forms::kPlain) {
       if (is_coded<kForms>(p)) {
-        multiply_tiles<typename WeightsOf<kForms>::Coded, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team,
-                                                                       room, ring, ends);
+        multiply_tiles<CodedOf<kForms>, kCodedGroup>(a, p.coded(), tiles, p.stride * kChunkIn, team, room, ring, ends);
         continue;
       }
     }
@@ -744,7 +723,7 @@ struct Chain::State {
   int next_block = 0;  // that takes the next tile: blocks with less to do in one link have more in another
 
   Forms form() const { return forms.size() == 1 ? *forms.begin() : Forms::kAny; }
-  bool coded() const { return !forms.empty() && *forms.rbegin() != Forms::kPlain; }
+  bool coded() const { return forms.size() > forms.count(Forms::kPlain); }
   // The next link, with a place for what it writes; null where there is none.
   Link* add(const void* out, int64_t slots, std::function<void()> by_itself) {
     if (links.slots + slots > links.scratch.slot_count) return nullptr;
@@ -804,7 +783,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
        a.pairs,
        tier};
   s.links.staged_bytes = bytes;
-  s.forms.insert(forms_of(tier));
+  s.forms.insert(static_cast<Forms>(tier));
   if (coded) s.links.stage_bytes = std::max(s.links.stage_bytes, tier_stage_bytes(tier));
   s.next_block = (s.next_block + p.tiles()) % queue_.multiprocessors;
   if (!has_reader) s.last = nullptr;

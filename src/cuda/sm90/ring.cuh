@@ -63,6 +63,7 @@ struct Ring {
         memory((at + kStageAlignment - 1) / kStageAlignment * kStageAlignment),
         stage_bytes(bytes),
         stages(count) {
+    // What was measured has all four; without the last two the compiler makes other code.
     keep_in_registers(full_barriers);
     keep_in_registers(memory);
     keep_in_registers(stage_bytes);
