@@ -77,9 +77,9 @@ struct Decoder<Tier::kW4> {
     constexpr uint32_t kMask = 0x81c081c0;
     const uint32_t w = words[0];
     a[0] = w & kMask;
-    a[1] = w << 4 & kMask;
-    a[2] = __funnelshift_l(w, w, 10) & kMask;
-    a[3] = (w << 6 & 0x80c080c0) | (w >> 2 & 0x01000100);
+    a[1] = w << 3 & kMask;
+    a[2] = w << 6 & kMask;
+    a[3] = (w >> 10 & 0x001b001b) * 0x1084 & kMask;  // shifts by 2, 7 and 12 at once, none of whose bits meet
   }
 };
 

@@ -41,11 +41,11 @@ uint32_t spread_w4(uint8_t code, int pair, int half) {
     case 0:
       return in_half(sign << 15 | rest << 6, half);
     case 1:
-      return in_half(sign << 11 | rest << 2, half);
+      return in_half(sign << 12 | rest << 3, half);
     case 2:
-      return in_half(sign << 5, half) | in_half(rest << 12, 1 - half);
+      return in_half(sign << 9 | rest, half);
     default:
-      return in_half(sign << 9 | (rest >> 2) << 10 | (rest & 3), half);
+      return in_half(sign << 13 | rest >> 1 << 10 | (rest & 1) << 14, half);
   }
 }
 

@@ -36,7 +36,7 @@ inline int chunks_of(int64_t in) {
 //   int8   sign and magnitude: A 15, 6..0;   B 7, 14..8
 //   w8     sign, then the other seven: A 15, 10..4;   B 11, 14..12 and 3..0
 //   int4   sign and magnitude: A 15, 6..4;   B 7, 14..12;   C 11, 2..0;   D 3, 10..8
-//   w4     sign, then the other three: A 15, 8..6;   B 11, 4..2;   C 5 and, in the other half, 14..12;   D 9, 10, 1..0
+//   w4     sign, then the other three: A 15, 8..6;   B 12, 5..3;   C 9, 2..0;   D 13, 11, 10, 14
 //
 // Gives row 0 to 15 of a tile as quantize_row lays it out; false: there is none.
 using TileRow = std::function<bool(int row, uint8_t* codes, bf16* scales)>;
