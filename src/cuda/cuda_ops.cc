@@ -250,6 +250,10 @@ void CudaOps::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {
   multiply(w, x, kind == Gelu::kTanh ? Into::kGeluTanh : Into::kGeluErf, out);
 }
 
+void CudaOps::begin_rows(const Linear& table, const Step& step, const RopeTable& rope, Tensor x, Tensor cos_sin) {
+  cuda::begin_rows(now(), on_device(table), step, rope, x, cos_sin);
+}
+
 void CudaOps::norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
                                const AttentionShape& shape, Tensor out) {
   if (qkv.rows == 1 && attends_in_bulk(queue_, shape)) {

@@ -73,6 +73,7 @@ class CudaOps : public Ops {
   void norm_linear(const Norm& norm, const Linear& w, Tensor x, Tensor scratch, Tensor out) override;
   void norm_gate_up(const Norm& norm, const Linear& w, Tensor x, Tensor h, Tensor scratch, Tensor out) override;
   void linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) override;
+  void begin_rows(const Linear& table, const Step& step, const RopeTable& rope, Tensor x, Tensor cos_sin) override;
   void norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
                         const AttentionShape& shape, Tensor out) override;
 

@@ -92,6 +92,8 @@ void restore_pages(const Queue& queue, const Step& step, const AttentionShape& s
 void append_kv(const Queue& queue, Tensor k, Tensor v, const Step& step, const AttentionShape& shape, KvLayer cache);
 
 void embed(const Queue& queue, const CudaLinear& table, Tensor ids, Tensor out);
+void begin_rows(const Queue& queue, const CudaLinear& table, const Step& step, const RopeTable& rope, Tensor x,
+                Tensor cos_sin);
 void normalize_pixels(const Queue& queue, Tensor bytes, const PixelScale& scale, Tensor out);
 void rms_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out);
 void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out);

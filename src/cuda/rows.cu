@@ -147,15 +147,32 @@ __global__ void layer_norm_kernel(Rows<In> x, const float* w, const float* b, fl
   }
 }
 
-__global__ void rope_angles_kernel(Rows<int32_t> positions, const float* inv_freq, const int32_t* axis, int n,
-                                   Rows<float> out) {
+struct Angles {
+  Rows<int32_t> positions;
+  const float* inv_freq;
+  const int32_t* axis;
+  int n;
+  Rows<float> out;
+
+  Angles(Tensor of, const RopeTable& table, Tensor cos_sin)
+      : positions(rows_of<int32_t>(of)),
+        inv_freq(table.inv_freq.row<float>(0)),
+        axis(table.axis.row<int32_t>(0)),
+        n(static_cast<int>(table.inv_freq.cols)),
+        out(rows_of<float>(cos_sin)) {}
+  __device__ __forceinline__ void make(int row) const {
+    float* to = out.row(row);
+    for (int j = threadIdx.x; j < n; j += blockDim.x) {
+      const float angle = static_cast<float>(positions.row(row)[axis[j]]) * inv_freq[j];
+      sincosf(angle, to + n + j, to + j);
+    }
+  }
+};
+
+__global__ void rope_angles_kernel(Angles angles) {
   let_next_start();
   wait_for_previous();
-  float* to = out.row(blockIdx.x);
-  for (int j = threadIdx.x; j < n; j += blockDim.x) {
-    const float angle = static_cast<float>(positions.row(blockIdx.x)[axis[j]]) * inv_freq[j];
-    sincosf(angle, to + n + j, to + j);
-  }
+  angles.make(blockIdx.x);
 }
 
 template <typename T>
@@ -258,11 +275,37 @@ void move(const Queue& queue, Tensor x, Tensor index, Tensor y, int64_t rows) {
 }
 
 template <typename Out>
-__global__ void embed_kernel(const bf16* table, int64_t stride, const int32_t* ids, Rows<Out> out) {
+struct Embedding {
+  const bf16* table;
+  int64_t stride;
+  const int32_t* ids;
+  Rows<Out> out;
+
+  Embedding(const CudaLinear& of, Tensor step_ids, Tensor x)
+      : table(of.weights), stride(of.stride), ids(step_ids.row<int32_t>(0)), out(rows_of<Out>(x)) {}
+  __device__ __forceinline__ void make(int row) const {
+    const bf16* from = table + ids[row] * stride;
+    for (int c = threadIdx.x; c < out.cols; c += blockDim.x) store_float(out.row(row) + c, load_float(from + c));
+  }
+};
+
+template <typename Out>
+__global__ void embed_kernel(Embedding<Out> embedding) {
   let_next_start();
   wait_for_previous();
-  const bf16* from = table + ids[blockIdx.x] * stride;
-  for (int c = threadIdx.x; c < out.cols; c += blockDim.x) store_float(out.row(blockIdx.x) + c, load_float(from + c));
+  embedding.make(blockIdx.x);
+}
+
+// Rows in grid.x; blocks of grid.y 0 make x, the others the angles.
+template <typename Out>
+__global__ void begin_rows_kernel(Embedding<Out> embedding, Angles angles) {
+  let_next_start();
+  wait_for_previous();
+  if (blockIdx.y == 0) {
+    embedding.make(blockIdx.x);
+  } else {
+    angles.make(blockIdx.x);
+  }
 }
 
 template <typename Out>
@@ -318,8 +361,7 @@ void layer_norm(const Queue& queue, Tensor x, const Norm& norm, Tensor out) {
 
 void rope_angles(const Queue& queue, Tensor positions, const RopeTable& table, Tensor cos_sin) {
   launch(queue, rope_angles_kernel, static_cast<unsigned>(positions.rows), threads_for(table.inv_freq.cols), 0,
-         rows_of<int32_t>(positions), table.inv_freq.row<float>(0), table.axis.row<int32_t>(0),
-         static_cast<int>(table.inv_freq.cols), rows_of<float>(cos_sin));
+         Angles(positions, table, cos_sin));
 }
 
 void rope(const Queue& queue, Tensor x, Tensor cos_sin, int head_dim) {
@@ -372,8 +414,16 @@ void gather_rows(const Queue& queue, Tensor x, Tensor index, Tensor out) {
 
 void embed(const Queue& queue, const CudaLinear& table, Tensor ids, Tensor out) {
   with_type(out, [&](auto t) {
-    launch(queue, embed_kernel<decltype(t)>, static_cast<unsigned>(out.rows), threads_for(out.cols), 0, table.weights,
-           table.stride, ids.row<int32_t>(0), rows_of<decltype(t)>(out));
+    launch(queue, embed_kernel<decltype(t)>, static_cast<unsigned>(out.rows), threads_for(out.cols), 0,
+           Embedding<decltype(t)>(table, ids, out));
+  });
+}
+
+void begin_rows(const Queue& queue, const CudaLinear& table, const Step& step, const RopeTable& rope, Tensor x,
+                Tensor cos_sin) {
+  with_type(x, [&](auto t) {
+    launch(queue, begin_rows_kernel<decltype(t)>, dim3(static_cast<unsigned>(x.rows), 2), threads_for(x.cols), 0,
+           Embedding<decltype(t)>(table, step.ids, x), Angles(step.positions, rope, cos_sin));
   });
 }
 

@@ -112,9 +112,8 @@ void Decoder::moe(const DecoderLayer& w, int64_t rows) {
 
 Tensor Decoder::forward(const Step& step) {
   const Tensor x = rows_of(x_, step.rows), h = rows_of(h_, step.rows);
-  ops_.embed(*weights_.embed_tokens, step, x);
+  ops_.begin_rows(*weights_.embed_tokens, step, {inv_freq_.view, axis_.view}, x, rows_of(cos_sin_, step.rows));
   if (step.visual_rows.rows > 0) ops_.put_rows(step.features, step.visual_rows, x);
-  ops_.rope_angles(step.positions, {inv_freq_.view, axis_.view}, rows_of(cos_sin_, step.rows));
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     const PartScope part(ops_, "layer", static_cast<int64_t>(i));
     const DecoderLayer& layer = weights_.layers[i];

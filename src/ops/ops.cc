@@ -24,6 +24,11 @@ void Ops::linear_gelu(const Linear& w, Tensor x, Gelu kind, Tensor out) {
   gelu(out, kind);
 }
 
+void Ops::begin_rows(const Linear& table, const Step& step, const RopeTable& rope, Tensor x, Tensor cos_sin) {
+  embed(table, step, x);
+  rope_angles(step.positions, rope, cos_sin);
+}
+
 void Ops::norm_rope_attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache,
                            const AttentionShape& shape, Tensor out) {
   const int64_t q_size = int64_t{shape.heads} * shape.head_dim;

@@ -69,6 +69,8 @@ class Ops {
                        Tensor inout) = 0;
 
   // --- fused ---
+  // What a step's rows begin with: x as embed makes it, and the angles of step.positions.
+  virtual void begin_rows(const Linear& table, const Step& step, const RopeTable& rope, Tensor x, Tensor cos_sin);
   // inout += x W^T + b; scratch [rows, w.out].
   virtual void linear_add(const Linear& w, Tensor x, Tensor scratch, Tensor inout);
   // out = rms_norm(x) W^T + b; scratch [rows, w.in].

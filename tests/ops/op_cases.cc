@@ -327,6 +327,34 @@ void add_rows(Cases& cases) {
       b.ops().embed(*w, step, out);
       b.take(out);
     });
+    add(cases,
+        {.op = "begin_rows", .shape = fmt::format("9x{}", cols), .tolerance = 2e-6, .fused = true, .residual = true},
+        [=](Bench& b, Body body) {
+          constexpr int64_t kRows = 9, kAngles = 64;
+          const auto w = b.linear({50}, cols, false);
+          std::vector<int32_t> ids, positions, axis;
+          std::vector<float> inv;
+          for (int64_t i = 0; i < kRows; ++i) ids.push_back(b.below(50));
+          for (int64_t i = 0; i < kRows * 3; ++i) positions.push_back(b.below(300));
+          for (int64_t j = 0; j < kAngles; ++j) {
+            axis.push_back(static_cast<int32_t>(j % 3));
+            inv.push_back(std::pow(1e4f, -static_cast<float>(j) / static_cast<float>(kAngles)));
+          }
+          Step step;
+          step.ids = b.ints(ids, kRows, 1);
+          step.positions = b.ints(positions, kRows, 3);
+          const RopeTable rope = {b.floats(inv, 1, kAngles), b.ints(axis, 1, kAngles)};
+          const Tensor x = b.poisoned_residuals(kRows, cols);
+          const Tensor cos_sin =
+              b.floats(std::vector<float>(static_cast<size_t>(kRows * 2 * kAngles), NAN), kRows, 2 * kAngles);
+          if (body == Body::kOwn) {
+            b.ops().begin_rows(*w, step, rope, x, cos_sin);
+          } else {
+            b.ops().Ops::begin_rows(*w, step, rope, x, cos_sin);
+          }
+          b.take(x);
+          b.take(cos_sin);
+        });
     const std::string rows_shape = fmt::format("12x{}", cols);
     add(cases, {.op = "put_add_gather_rows", .shape = rows_shape, .tolerance = 1e-7, .residual = true},
         [=](Bench& b, Body) {
