@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kThreads)
   sampled[r] = id;
   if (id >= 0) ++d.counts[sequence * d.vocab + id];
   ++d.rules[sequence].index;
-  if (!ring.slots) return;
+  if (!ring.words) return;
   advance_row(advance, r, id);
   publish_row(ring, r, gridDim.x, id, rows_done);
 }
@@ -328,7 +328,7 @@ __global__ void __launch_bounds__(kThreads)
 void draw(const Queue& queue, Tensor logits, const Step& step, SampleScratch scratch, const DrawScratch& drawing,
           IdRing ring) {
   CHECK(logits.dtype == DType::kF32 && logits.cols == drawing.vocab && logits.rows == step.sampled.rows);
-  CHECK(!ring.slots || (logits.rows == step.rows && step.rows <= kGemvRows));
+  CHECK(!ring.words || (logits.rows == step.rows && step.rows <= kGemvRows));
   static SharedMemory memory;
   memory.allow(reinterpret_cast<const void*>(draw_kernel), sizeof(Room));
   const int32_t* sequences = step.sequences.row<int32_t>(0);

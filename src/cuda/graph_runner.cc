@@ -23,7 +23,6 @@ namespace cuda {
 namespace {
 
 constexpr int kRingSlots = 16;
-constexpr int kSlotInts = kGemvRows + 1;  // ids, then the number of the step, from 1
 
 // A named stretch of host time for the vendor's profilers.
 class Range {
@@ -38,25 +37,25 @@ class Range {
 class Ring {
  public:
   explicit Ring(DeviceMemory& memory) : memory_(memory), counter_memory_(memory.take(4)) {
-    CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&slots_), kRingSlots * kSlotInts * 4, cudaHostAllocMapped));
-    std::fill_n(slots_, kRingSlots * kSlotInts, 0);
-    CUDA_CHECK(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_slots_), slots_, 0));
+    CUDA_CHECK(cudaHostAlloc(reinterpret_cast<void**>(&words_), kRingSlots * kGemvRows * 8, cudaHostAllocMapped));
+    std::fill_n(words_, kRingSlots * kGemvRows, uint64_t{0});
+    CUDA_CHECK(cudaHostGetDevicePointer(reinterpret_cast<void**>(&device_words_), words_, 0));
     CUDA_CHECK(cudaMemsetAsync(counter_memory_.get(), 0, 4, memory.stream()));
   }
   ~Ring() {
     cudaStreamSynchronize(memory_.stream());
-    cudaFreeHost(slots_);
+    cudaFreeHost(words_);
   }
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  int32_t* device_slots() const { return device_slots_; }
-  int32_t* counter() const { return static_cast<int32_t*>(counter_memory_.get()); }
+  IdRing on_device() const { return {device_words_, kRingSlots, static_cast<int32_t*>(counter_memory_.get())}; }
 
-  // Waits for step `number` (from 0) and returns its ids.
-  const int32_t* wait(int64_t number) const {
-    const volatile int32_t* slot = slots_ + number % kRingSlots * kSlotInts;
-    for (int64_t spins = 1; slot[kGemvRows] != static_cast<int32_t>(number + 1); ++spins) {
+  // Waits for the id of row `row` of step `number` (from 0).
+  int32_t wait(int64_t number, int64_t row) const {
+    const volatile uint64_t& word = words_[number % kRingSlots * kGemvRows + row];
+    const auto has_come = [&] { return static_cast<int32_t>(word >> 32) == static_cast<int32_t>(number + 1); };
+    for (int64_t spins = 1; !has_come(); ++spins) {
       if (spins % 1024 != 0) continue;
       const cudaError_t state = cudaStreamQuery(memory_.stream());
       if (state == cudaErrorNotReady) {
@@ -64,18 +63,17 @@ class Ring {
         continue;
       }
       CUDA_CHECK(state);
-      // All work is done: the number is there now, or will never be.
-      CHECK(slot[kGemvRows] == static_cast<int32_t>(number + 1));
+      // All work is done: the id is there now, or will never be.
+      CHECK(has_come());
     }
-    std::atomic_thread_fence(std::memory_order_acquire);
-    return slots_ + number % kRingSlots * kSlotInts;
+    return static_cast<int32_t>(word);
   }
 
  private:
   DeviceMemory& memory_;
   std::shared_ptr<void> counter_memory_;
-  int32_t* slots_ = nullptr;
-  int32_t* device_slots_ = nullptr;
+  uint64_t* words_ = nullptr;
+  uint64_t* device_words_ = nullptr;
 };
 
 class GraphRunner : public Runner {
@@ -142,9 +140,12 @@ class GraphRunner : public Runner {
   }
 
   std::span<const int32_t> sampled() override {
-    if (decoding_) return {ring_.wait(decoded_ - 1), static_cast<size_t>(decode_.step.rows)};
-    host_ids_.resize(static_cast<size_t>(sampled_.rows));
-    if (sampled_.rows > 0) backend_.download(sampled_, host_ids_.data());
+    host_ids_.resize(static_cast<size_t>(decoding_ ? decode_.step.rows : sampled_.rows));
+    if (decoding_) {
+      for (size_t r = 0; r < host_ids_.size(); ++r) host_ids_[r] = ring_.wait(decoded_ - 1, static_cast<int64_t>(r));
+    } else if (sampled_.rows > 0) {
+      backend_.download(sampled_, host_ids_.data());
+    }
     return host_ids_;
   }
 
@@ -201,7 +202,7 @@ class GraphRunner : public Runner {
   void step(bool draws) {
     logits_ = forward_(decode_.step);
     sampled_ = decode_.step.sampled;
-    const IdRing ring = {ring_.device_slots(), kRingSlots, ring_.counter()};
+    const IdRing ring = ring_.on_device();
     if (draws) return backend_.cuda_ops().draw(logits_, decode_.step, drawing_->scratch(), ring);
     backend_.cuda_ops().finish_step(logits_, decode_.step, ring);
   }

@@ -118,9 +118,10 @@ struct SampleScratch {
 };
 void sample(const Queue& queue, Tensor logits, Tensor sampled, SampleScratch scratch);
 void advance(const Queue& queue, const Step& step);
-// A ring in host memory where steps leave their ids, and then their number: `count` slots of kGemvRows + 1 int32. `done` counts steps.
+// A ring in host memory where steps leave their ids: `count` slots of kGemvRows words, each the id below and the number of the step, from 1,
+// above. `done` counts steps.
 struct IdRing {
-  int32_t* slots = nullptr;
+  uint64_t* words = nullptr;
   int32_t count = 0;
   int32_t* done = nullptr;
 };

@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x > 0) return;
   sampled[blockIdx.y] = c.id;
   s.counters[blockIdx.y] = 0;
-  if (!ring.slots) return;
+  if (!ring.words) return;
   advance_row(advance, blockIdx.y, c.id);
   publish_row(ring, blockIdx.y, gridDim.y, c.id, s.counters + kGemvRows);
 }
