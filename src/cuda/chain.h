@@ -26,6 +26,9 @@ class Chain {
                std::function<void()> alone);
   bool attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer cache, const AttentionShape& shape,
               Tensor out, std::function<void()> alone);
+  // Launches the links that were added, of which the last must have written these logits, or returns false: step.sampled is chosen from
+  // them as sample does, and with `ring` the step is finished as finish_step does.
+  bool choose(Tensor logits, const Step& step, SampleScratch scratch, IdRing ring);
   // Launches the links that were added; then there are none.
   void launch();
 

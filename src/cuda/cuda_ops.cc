@@ -202,6 +202,7 @@ void CudaOps::add_positions(Tensor table, Tensor taps, Tensor weights, Tensor in
 
 void CudaOps::sample(Tensor logits, const Step& step) {
   CHECK(logits.dtype == DType::kF32);
+  if (chain_ && chain_->choose(logits, step, scratch_.sample, {})) return;
   cuda::sample(now(), logits, step.sampled, scratch_.sample);
 }
 
@@ -210,6 +211,7 @@ void CudaOps::advance(const Step& step) {
 }
 
 void CudaOps::finish_step(Tensor logits, const Step& step, IdRing ring) {
+  if (chain_ && chain_->choose(logits, step, scratch_.sample, ring)) return;
   cuda::finish_step(now(), logits, step, scratch_.sample, ring);
 }
 

@@ -53,9 +53,10 @@ struct DecodeScratch {
 };
 // Scratch of a chain. Of two sets of slots, all empty (0xff) at first, each launch uses one; the rest is zeroed once.
 inline constexpr int kMostLinks = 330;  // of a launch
-inline constexpr int kChainCounters = 4 + 2 * kMostLinks;
+inline constexpr int kChainCounters = 4 + 2 * kMostLinks + 2;
 struct ChainScratch {
-  // kChainCounters: launches so far, blocks that left this one, slots used of each set, what each link has sent.
+  // kChainCounters: launches so far, blocks that left this one, slots used of each set, what each link has sent, and 8 bytes for the best of
+  // the logits.
   int32_t* counters = nullptr;
   uint32_t* slots = nullptr;
   uint64_t* partials = nullptr;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <random>
 #include <set>
 
@@ -494,52 +495,128 @@ TEST_F(CudaRows, SameBitsFrom1To8OfDecodeAttention) {
   }
 }
 
-// Two layers of one row at caches so long that a block takes several parts, in one launch where the device can.
+// Two layers of one row, in one launch where the device can.
+struct TwoLayers {
+  static constexpr int64_t kHidden = 264, kInner = 400;
+
+  TwoLayers(Bench& bench, const AttentionShape& of, KvMode mode, int32_t length)
+      : b(bench),
+        ops(dynamic_cast<cuda::CudaBackendBase&>(b.backend()).cuda_ops()),
+        shape(of),
+        step(b.step({length}, true)),
+        norm(b.norm(kHidden, false)),
+        x(b.residuals(1, kHidden)),
+        h(b.poisoned(1, kHidden)) {
+    const int64_t q = int64_t{shape.heads} * shape.head_dim,
+                  qkv_size = q + 2 * int64_t{shape.kv_heads} * shape.head_dim;
+    const Norm of_head = b.norm(shape.head_dim, false);
+    norms = {of_head, of_head,
+             b.floats(std::vector<float>(static_cast<size_t>(shape.head_dim), 0.7f), 1, shape.head_dim)};
+    qkv_w = b.linear({qkv_size}, kHidden, false);
+    o = b.linear({kHidden}, q, false);
+    gate_up = b.linear({kInner, kInner}, kHidden, false, {0, "gate_up"});
+    down = b.linear({kHidden}, kInner, false);
+    qkv = b.poisoned(1, qkv_size);
+    attended = b.poisoned(1, q);
+    scratch = b.poisoned(1, 2 * kInner);
+    act = b.poisoned(1, kInner);
+    for (KvLayer& layer : layers) layer = b.cache(shape, mode);
+    before = b.read(x);
+  }
+
+  // What x is after them, and after `end`.
+  std::vector<float> run(bool chained, const std::function<void(cuda::CudaOps&)>& end = {}) {
+    b.write(before, x);
+    ops.begin_step(true);
+    if (chained) ops.begin_chain();
+    for (const KvLayer& layer : layers) {
+      ops.norm_linear(norm, *qkv_w, x, h, qkv);
+      ops.norm_rope_attend(qkv, norms, step, layer, shape, attended);
+      ops.linear_add(*o, attended, h, x);
+      ops.norm_gate_up(norm, *gate_up, x, h, scratch, act);
+      ops.linear_add(*down, act, h, x);
+    }
+    if (end) end(ops);
+    if (chained) ops.finish_chain();
+    ops.begin_step(false);
+    return b.read(x);
+  }
+
+  Bench& b;
+  cuda::CudaOps& ops;
+  const AttentionShape shape;
+  const Step step;
+  const Norm norm;
+  const Tensor x, h;
+  HeadNorms norms;
+  std::unique_ptr<Linear> qkv_w, o, gate_up, down;
+  Tensor qkv, attended, scratch, act;
+  KvLayer layers[2];
+  std::vector<float> before;
+};
+
+// At caches so long that a block takes several parts.
 TEST_F(CudaRows, SameBitsInOneLaunch) {
   const uint32_t seed = fresh_seed();
   const auto backend = testing_cuda::make_backend();
-  auto& ops = dynamic_cast<cuda::CudaBackendBase&>(*backend).cuda_ops();
-  constexpr int64_t kHidden = 264, kInner = 400;
   for (const AttentionShape shape : {AttentionShape{16, 8, 128, 0.09f}, {24, 8, 64, 0.125f}, {8, 1, 128, 0.09f}}) {
     for (const KvMode mode : {KvMode::kBf16, KvMode::kInt8}) {
       for (const int32_t length : {1, 100, 1581, 2049, 5003, 9000}) {
         Bench b(*backend, seed);
-        const Step step = b.step({length}, true);
-        const int64_t q = int64_t{shape.heads} * shape.head_dim,
-                      qkv_size = q + 2 * int64_t{shape.kv_heads} * shape.head_dim;
-        const Norm norm = b.norm(kHidden, false), of_head = b.norm(shape.head_dim, false);
-        const HeadNorms norms{
-            of_head, of_head,
-            b.floats(std::vector<float>(static_cast<size_t>(shape.head_dim), 0.7f), 1, shape.head_dim)};
-        const auto qkv_w = b.linear({qkv_size}, kHidden, false), o = b.linear({kHidden}, q, false),
-                   gate_up = b.linear({kInner, kInner}, kHidden, false, {0, "gate_up"}),
-                   down = b.linear({kHidden}, kInner, false);
-        const Tensor x = b.residuals(1, kHidden), h = b.poisoned(1, kHidden), qkv = b.poisoned(1, qkv_size),
-                     attended = b.poisoned(1, q), scratch = b.poisoned(1, 2 * kInner), act = b.poisoned(1, kInner);
-        const KvLayer layers[2] = {b.cache(shape, mode), b.cache(shape, mode)};
-        const std::vector<float> before = b.read(x);
-        const auto run = [&](bool chained) {
-          b.write(before, x);
-          ops.begin_step(true);
-          if (chained) ops.begin_chain();
-          for (const KvLayer& layer : layers) {
-            ops.norm_linear(norm, *qkv_w, x, h, qkv);
-            ops.norm_rope_attend(qkv, norms, step, layer, shape, attended);
-            ops.linear_add(*o, attended, h, x);
-            ops.norm_gate_up(norm, *gate_up, x, h, scratch, act);
-            ops.linear_add(*down, act, h, x);
-          }
-          if (chained) ops.finish_chain();
-          ops.begin_step(false);
-          return b.read(x);
-        };
-        const std::vector<float> apart = run(false);
+        TwoLayers layers(b, shape, mode, length);
+        const std::vector<float> apart = layers.run(false);
         EXPECT_TRUE(std::none_of(apart.begin(), apart.end(), [](float v) { return std::isnan(v); }));
         for (int i = 0; i < 2; ++i) {
-          EXPECT_TRUE(same_bits(run(true), apart)) << shape.heads << "q_" << shape.kv_heads << "kv_" << shape.head_dim
-                                                   << " at " << length << ", seed " << seed;
+          EXPECT_TRUE(same_bits(layers.run(true), apart)) << shape.heads << "q_" << shape.kv_heads << "kv_"
+                                                          << shape.head_dim << " at " << length << ", seed " << seed;
         }
       }
+    }
+  }
+}
+
+TEST_F(CudaRows, TheSameIdInOneLaunch) {
+  const uint32_t seed = fresh_seed();
+  const auto backend = testing_cuda::make_backend();
+  constexpr int64_t kVocab = 5003, kHidden = TwoLayers::kHidden;
+  enum class Logits { kAny, kTied, kNegative, kNotFinite };
+  for (const Logits kind : {Logits::kAny, Logits::kTied, Logits::kNegative, Logits::kNotFinite}) {
+    Bench b(*backend, seed);
+    TwoLayers layers(b, {16, 8, 128, 0.09f}, KvMode::kBf16, 100);
+    // Of few different rows many are the largest.
+    const int64_t different = kind == Logits::kAny ? kVocab : 13;
+    std::vector<bf16> rows(static_cast<size_t>(kVocab * kHidden)), bias(kVocab);
+    for (int64_t i = 0; i < kVocab; ++i) {
+      bias[static_cast<size_t>(i)] = to_bf16(kind == Logits::kNegative ? -100.0f : 0.0f);
+      for (int64_t k = 0; k < kHidden; ++k) {
+        const int64_t same = (i - different) * kHidden + k;
+        rows[static_cast<size_t>(i * kHidden + k)] =
+            same < 0 ? to_bf16(b.normal(0.06f)) : rows[static_cast<size_t>(same)];
+      }
+    }
+    if (kind == Logits::kNotFinite) bias[kVocab - 3] = to_bf16(INFINITY);
+    const auto head = backend->place({{"head", DType::kBF16, {kVocab, kHidden}, rows.data()}},
+                                     {{"bias", DType::kBF16, {kVocab}, bias.data()}}, {});
+    const Tensor logits = b.poisoned_residuals(1, kVocab);
+    Step step = layers.step;
+    step.sampled = b.ints({-9}, 1, 1);
+    const auto choose = [&](cuda::CudaOps& ops) {
+      ops.norm_linear(layers.norm, *head, layers.x, layers.h, logits);
+      ops.sample(logits, step);
+    };
+    layers.run(false, choose);
+    const std::vector<float> apart = b.read(logits);
+    const float id = b.read(step.sampled)[0];
+    if (kind == Logits::kNotFinite) {
+      EXPECT_EQ(id, -1);
+    } else {
+      EXPECT_EQ(id, std::max_element(apart.begin(), apart.end()) - apart.begin());
+    }
+    for (int i = 0; i < 2; ++i) {
+      step.sampled = b.ints({-9}, 1, 1);
+      layers.run(true, choose);
+      EXPECT_TRUE(same_bits(b.read(logits), apart));
+      EXPECT_EQ(b.read(step.sampled)[0], id) << "seed " << seed;
     }
   }
 }

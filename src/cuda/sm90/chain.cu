@@ -13,6 +13,7 @@
 #include "cuda/sm90/attend_bulk.cuh"
 #include "cuda/sm90/gemv_bulk.cuh"
 #include "cuda/sm90/mail.cuh"
+#include "cuda/steps.cuh"
 
 #pragma nv_diag_suppress 177  // declared and not used: in code for devices before 9.0
 
@@ -32,7 +33,7 @@ struct ProductLink {
   float eps;
   Place from, old, to;
   Into into;
-  bool y_float, pairs;
+  bool y_float, pairs, chooses;  // chooses: y are the logits from which an id is chosen
   Tier tier;
 
   __device__ __forceinline__ TierMatrix coded() const { return {static_cast<const uint8_t*>(w), stride, tier}; }
@@ -70,6 +71,13 @@ struct alignas(16) Link {
 };
 static_assert(sizeof(Link) % 16 == 0 && sizeof(Link) <= 16 * 32);
 
+// The end of a step: the id of the largest logit, and with a ring the move to the next.
+struct Choice {
+  int32_t *sampled, *rows_done;
+  AdvanceArguments advance;
+  IdRing ring;
+};
+
 constexpr int kWorthALaunch = 5;
 constexpr int64_t kMostColumns = 32768;  // of a tensor that is read in the same launch
 // Tiles that are finished together, of 8 outputs, and of 16 of matrices in a tier: more of these, where memory hides no meeting.
@@ -83,6 +91,7 @@ struct Links {
   int staged_bytes, stage_bytes, stages;
   int slots;  // taken
   ChainScratch scratch;
+  Choice choice;
   Link links[kMostLinks];
 };
 static_assert(sizeof(Links) <= 32764);  // of a kernel's parameters
@@ -121,6 +130,37 @@ __device__ __forceinline__ void say_sent(int32_t* sent, int count) {
   __syncwarp();
   if (threadIdx.x % 32 == 0)
     asm volatile("red.relaxed.gpu.global.add.s32 [%0], %1;" ::"l"(sent), "r"(count) : "memory");
+}
+
+// Of logits, the larger one is the larger number, among equals the one with the lowest id; one that is not finite is the largest.
+using Candidate = unsigned long long;
+__device__ __forceinline__ Candidate& best_of_block() {
+  __shared__ Candidate best;
+  return best;
+}
+// By all lanes of a warp; of one that has none `mine` is false.
+__device__ __forceinline__ void offer(int id, float v, bool mine) {
+  constexpr uint32_t kNotFinite = 0xffffffffu, kSign = 0x80000000u;
+  const uint32_t bits = __float_as_uint(v + 0.0f);  // no -0
+  const uint32_t place = !mine ? 0 : !isfinite(v) ? kNotFinite : bits & kSign ? ~bits : bits | kSign;
+  const uint32_t most = __reduce_max_sync(kAllLanes, place);
+  const uint32_t below = __reduce_max_sync(kAllLanes, place == most ? ~static_cast<uint32_t>(id) : 0);
+  if (threadIdx.x % 32 == 0) atomicMax(&best_of_block(), Candidate{most} << 32 | below);
+}
+// -1: some logit was not finite.
+__device__ __forceinline__ int id_of(Candidate best) {
+  return best >> 32 == 0xffffffffu ? -1 : static_cast<int>(~static_cast<uint32_t>(best));
+}
+__device__ __forceinline__ Candidate* best_of_all(const ChainScratch& scratch) {
+  return reinterpret_cast<Candidate*>(scratch.counters + kChainCounters - 2);
+}
+// By one thread, when all blocks have offered their best.
+__device__ __forceinline__ void choose(const Choice& c, Candidate* best) {
+  const int id = id_of(atomicExch(best, 0));
+  *c.sampled = id;
+  if (!c.ring.words) return;
+  advance_row(c.advance, 0, id);
+  publish_row(c.ring, 0, 1, id, c.rows_done);
 }
 
 // A source of the words of parts of a head, for output d, by a warp whose lanes have the same head: each reads the scores of one part for
@@ -250,7 +290,11 @@ struct MailEnds {
   __device__ __forceinline__ void finish(const GemvArguments& a, const Later& l, float v) const {
     v += l.bias;
     if (a.into == Into::kAdd) return send(l, __float_as_uint(awaited_old(l) + v));
-    if (a.y_float) return send(l, __float_as_uint(v));
+    if (a.y_float) {
+      send(l, __float_as_uint(v));
+      if (link.chooses) offer(l.out, v, l.sends);
+      return;
+    }
     const float next = __shfl_down_sync(kAllLanes, v, 1);
     if (!a.pairs) return send(l, pack_bf16(v, next));
     const float gated = silu(v) * next;
@@ -587,6 +631,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
                   kForms == Forms::kPlain ? kStageBytes<kDim> : c.stage_bytes, c.stages);
   if (threadIdx.x == 0) {
     ring.start();
+    best_of_block() = 0;
     parts = parts_of(c.step);
     near_stages = c.stages;
   }
@@ -647,6 +692,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
   // The last block to leave makes the counters what the next launch expects.
   meet_all();
   if (team > 0) return;
+  if (threadIdx.x == 0 && c.choice.sampled) atomicMax(best_of_all(scratch), best_of_block());
   if (threadIdx.x == 0) last = add_in_order(scratch.counters + 1, 1) == static_cast<int>(gridDim.x) - 1;
   meet();
   if (!last) return;
@@ -657,6 +703,7 @@ __global__ void __launch_bounds__(Ring<true>::kThreads, 1) chain_kernel(const __
     scratch.counters[0] = again ? 0 : launch + 1;
     scratch.counters[1] = 0;
     used[set] = c.slots;
+    if (c.choice.sampled) choose(c.choice, best_of_all(scratch));
   }
 #endif
 }
@@ -781,6 +828,7 @@ bool Chain::product(const CudaLinear& w, Tier tier, Tensor x, const Norm* norm, 
        into,
        a.y_float,
        a.pairs,
+       false,
        tier};
   s.links.staged_bytes = bytes;
   s.forms.insert(static_cast<Forms>(tier));
@@ -829,6 +877,20 @@ bool Chain::attend(Tensor qkv, const HeadNorms& norms, const Step& step, KvLayer
                   shape.scale * kLog2e,
                   parts};
   s.links.staged_bytes = bytes;
+  return true;
+}
+
+bool Chain::choose(Tensor logits, const Step& step, SampleScratch scratch, IdRing ring) {
+  Links& c = state_->links;
+  if (c.count < kWorthALaunch || logits.rows != 1) return false;
+  Link& last = c.links[c.count - 1];
+  if (last.kind != Link::Kind::kProduct) return false;
+  ProductLink& p = last.product;
+  if (p.y != logits.data || !p.y_float || p.into != Into::kStore || p.out != logits.cols) return false;
+  p.chooses = true;
+  c.choice = {step.sampled.row<int32_t>(0), scratch.counters + kGemvRows, {}, ring};
+  if (ring.words) c.choice.advance = advance_arguments(step);
+  launch();
   return true;
 }
 
