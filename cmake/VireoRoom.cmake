@@ -21,6 +21,8 @@ function(vireo_test name)
   endif()
   if(CMAKE_CROSSCOMPILING)
     math(EXPR T_TIMEOUT "10 * ${T_TIMEOUT}")  # an emulator takes that much longer
+  elseif(VIREO_SANITIZE)
+    math(EXPR T_TIMEOUT "4 * ${T_TIMEOUT}")
   endif()
   add_executable(${name} ${T_SOURCES})
   target_link_libraries(${name} PRIVATE ${T_LIBS} GTest::gtest GTest::gtest_main)
