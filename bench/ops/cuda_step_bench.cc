@@ -1,7 +1,8 @@
 // cuda_step_bench [--tune] [--int8-kv] [--tokens N] [TIER...]: one decode step at the shape of Qwen3-VL-2B on a GPU, with weights in BF16
 // or in each tier named, with an int8 cache, and as the last of N tokens (1581).
 // Times each part, recorded over all layers, then the whole, launch by launch and in one: microseconds and how far apart most
-// replays are, bytes read, share of the device's read rate. --tune first finds the cuts of the products with which the whole
+// replays are, bytes read, share of the device's read rate. Last come replays in a row, as a program decodes, and tokens a second
+// by them. --tune first finds the cuts of the products with which the whole
 // step is fastest.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
